@@ -1,0 +1,21 @@
+// Forwards one exchange to another role and its answer back, streaming both ways with constant memory.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "http/client.h"
+#include "http/server.h"
+
+namespace space::http {
+
+struct ProxyOptions {
+  std::string target;     // the request target at the other side
+  Headers set_headers;    // added or replaced on the way in
+  std::vector<std::string> drop_headers;  // beside the hop-by-hop ones (RFC 9110, 7.6.1), which always go
+  bool event_stream = false;              // no time limit between pieces of the answer
+};
+
+Task<> forward(Exchange& exchange, Client& client, ProxyOptions options);
+
+}  // namespace space::http

@@ -1,0 +1,42 @@
+// Bases: a template booted once, driven to readiness, warmed and saved; every create maps it copy-on-write.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/async.h"
+#include "template/release.h"
+#include "vmm/driver.h"
+
+namespace space::tmpl {
+
+// A base ready to load from: the sealed memory image, the device state and the disk below every sandbox's own overlay.
+struct Base {
+  std::string key;           // digest of (template, size, kernel, initramfs, driver's state_key)
+  Release release;
+  vmm::Size size;
+  vmm::GuestImages images;
+  Fd memory;                 // sealed memfd; duplicate it for each VM
+  vmm::DeviceState state;
+  std::vector<vmm::DiskLayer> disk;  // rootfs and the base's overlay, read-only; duplicate for each VM
+  Fd empty_overlay;          // an empty qcow2 of the right size, to be copied for each sandbox
+};
+
+class BaseImages {
+ public:
+  // `root` holds bases/<key>/; made ones stay there. `driver` and `pool` outlive this. For node's loop.
+  BaseImages(std::filesystem::path root, vmm::Driver& driver, BlockingPool& pool);
+  ~BaseImages();
+  // The base for a release and size: from memory, from disk (verified), or made now (some seconds; concurrent callers share it).
+  Task<std::shared_ptr<const Base>> get(const Release& release, const vmm::Size& size);
+  // A VM made from `base`, spawned and waiting for load, with `overlay` as its writable disk.
+  Task<std::unique_ptr<vmm::Vm>> spawn(const Base& base, const std::string& vm_id, Fd overlay);
+  Task<> load(const Base& base, vmm::Vm& vm);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace space::tmpl

@@ -1,0 +1,42 @@
+// Published templates on this machine. A release is immutable: name:tag → digest is written once. Blocks; use from a pool.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace space::tmpl {
+
+struct Release {
+  std::string name;    // "base"; [a-z0-9-_]{1,64}
+  std::string tag;     // "latest", "default", "2026.11"; [a-z0-9-_.]{1,64}
+  std::string digest;  // "sha256:…" of filesystem and runtime configuration
+  std::int64_t created_ms = 0;
+  std::uint32_t cpus = 1, memory_mib = 512, disk_mib = 4096;  // the default size
+  std::map<std::string, std::string> env;
+  std::string user = "user";
+  std::string workdir;                 // "": the user's home
+  std::filesystem::path rootfs;        // raw ext4, sparse, read-only
+  std::filesystem::path kernel;        // uncompressed ELF
+  std::filesystem::path initramfs;     // holds the agent and the modules; belongs to this installation, not to the digest
+  std::uint64_t rootfs_bytes = 0;      // allocated
+};
+
+class TemplateStore {
+ public:
+  explicit TemplateStore(std::filesystem::path root) : root_(std::move(root)) {}
+  // "base", "base:latest" or "sha256:…"; no tag means "latest". Unknown: not_found/template_not_found.
+  Result<Release> resolve(std::string_view reference) const;
+  Result<std::vector<Release>> list() const;
+  Result<> remove(std::string_view reference);  // the tag; the content goes when no tag names it
+
+ private:
+  std::filesystem::path root_;
+};
+
+}  // namespace space::tmpl

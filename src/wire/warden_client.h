@@ -1,0 +1,63 @@
+// node's side of the warden: blocking calls over one SEQPACKET socket; use from a pool. Thread-safe (one call at a time).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace space::wire {
+
+struct WardenInfo {
+  std::string vmm_build;      // sha256 hex of the VMM binary with its libraries and firmware, kept by the warden
+  std::string vmm_version;    // "7.2.22"
+  std::string limits;         // "cgroup-v2", "cgroup-v1", "none"
+  bool kvm = false;           // /dev/kvm works (a vCPU ran) and the processor has hardware virtualisation
+};
+
+struct VmLimits {
+  std::uint64_t memory_bytes = 0;   // of the whole VMM process
+  std::uint32_t cpu_percent = 100;  // of one core
+  std::uint32_t tasks = 64;
+};
+
+struct VmmProcess {
+  Fd pidfd;
+  pid_t pid = 0;  // in the host's PID namespace; for logs and /proc readings only, kill through pidfd
+};
+
+struct VmListing {
+  std::string vm;
+  bool alive = false;
+  pid_t pid = 0;
+};
+
+class WardenClient {
+ public:
+  static Result<std::unique_ptr<WardenClient>> connect(const std::string& socket_path);
+  virtual ~WardenClient() = default;
+
+  virtual Result<WardenInfo> hello() = 0;
+  // The VM's network namespace with its TAP (IFF_TAP|IFF_NO_PI|IFF_VNET_HDR). Taken from a few kept ready.
+  virtual Result<Fd> make_net(const std::string& vm) = 0;
+  // The gateway's ends inside that namespace: [tcp 15001, udp 15053, tcp 15053], IPv4 and IPv6 on dual-stack sockets.
+  virtual Result<std::vector<Fd>> egress_sockets(const std::string& vm) = 0;
+  // `count` (1..8) unconnected, non-blocking TCP sockets made inside the namespace; node connects them to the guest.
+  virtual Result<std::vector<Fd>> guest_sockets(const std::string& vm, int count) = 0;
+  // Starts the VMM in its jail. `argv` without argv[0], at most 16 kB in all; `fds[i]` becomes descriptor 3+i there; stdout and
+  // stderr go to `log` (a non-blocking pipe's end). `build` as of hello, or an older one that is kept.
+  virtual Result<VmmProcess> start_vmm(const std::string& vm, const std::string& build, const VmLimits& limits,
+                                       const std::vector<std::string>& argv, std::span<const int> fds, const Fd& log) = 0;
+  virtual Result<VmmProcess> adopt(const std::string& vm) = 0;            // after a restart of node
+  virtual Result<std::pair<Fd, Fd>> open_memory(const std::string& vm) = 0;  // /proc/PID/mem and /proc/PID/pagemap
+  virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;       // FS_IMMUTABLE_FL
+  virtual Result<> set_limits(const std::string& vm, const VmLimits& limits) = 0;
+  virtual Result<> destroy(const std::string& vm) = 0;                    // process, cgroup, namespace, pin: all of it; idempotent
+  virtual Result<std::vector<VmListing>> list() = 0;
+};
+
+}  // namespace space::wire
