@@ -1,0 +1,38 @@
+"""The bars: what is measured, against which peer, and the limit. The figures themselves come from the module named here."""
+import dataclasses, importlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    name: str
+    module: str      # file in bench/lib that measures it
+    unit: str
+    direction: str   # 'max' or 'min': the ratio (or, without a peer, the figure) must be at most or at least the limit
+    limit: float
+    what: str
+    peer: bool = True
+
+
+_BARS = [
+    Bar('create.start', 'create', 'ms', 'max', 1.5, 'create with pools off until a command answered; peer: bare QEMU load of the same base'),
+    Bar('create.boot', 'create', 'ms', 'min', 8, 'cold boot of the same template (peer) over create'),
+    Bar('create.ready', 'create', 'ms', 'max', 2.5, 'create + echo + exit from the ready pool; peer: resume and echo in a bare ready VM'),
+    Bar('create.accept', 'create', 'ms', 'max', 2, 'create accepted, durable; peer: one durable SQLite commit on the same disk'),
+    Bar('create.tail', 'tail', 'x', 'max', 3, 'p99 over median, Poisson arrivals at 70 % of saturation, 2 minutes', peer=False),
+    Bar('exec.true', 'commands', 'ms', 'max', 1.3, 'run `true` in a running sandbox; peer: a bare client in the namespace speaking to the agent'),
+    Bar('files.up', 'files', 'MB/s', 'min', 0.8, '256 MB up; peer: the same bytes over a bare TCP stream into the same file, synced'),
+    Bar('files.down', 'files', 'MB/s', 'min', 0.8, '256 MB down; peer: bare TCP stream out of the same file'),
+    Bar('density.private', 'density', 'MB', 'max', 1.15, 'private memory a sandbox after one Python run, 50 alive; peer: bare clones'),
+    Bar('density.idle', 'density', '% core', 'max', 1.2, 'CPU of 50 idle running sandboxes; peer: 50 bare clones'),
+    Bar('density.paused', 'density', '% core', 'max', 1, 'CPU of 50 paused sandboxes', peer=False),
+    Bar('churn.leaks', 'churn', 'things', 'max', 0, 'left over after 200 create+exec+delete, in a row and 8 at a time', peer=False),
+]
+ALL = {bar.name: bar for bar in _BARS}
+
+
+def by_module(chosen):
+    """Pairs of (module, its bars among the chosen), in the order of the table above."""
+    groups = {}
+    for bar in chosen:
+        groups.setdefault(bar.module, []).append(bar)
+    return [(importlib.import_module(name), wanted) for name, wanted in groups.items()]
