@@ -40,6 +40,7 @@ struct VmSpec {
   Size size;
   const GuestImages* images = nullptr;
   Fd memory;               // a memfd: sealed base image (private map) or, for making a base, an empty one (shared map)
+  // Decides how the VM starts: shared memory is for boot(), a private map of a sealed image for load().
   bool memory_shared = false;
   std::vector<DiskLayer> disk;  // bottom to top; only the top may be writable; at most 8
   std::string vmm_build;        // "" for the current one
@@ -66,7 +67,9 @@ class Vm {
   virtual Task<> save_base(const Fd& into) = 0;
   virtual Task<> destroy() = 0;                           // idempotent; nothing of the VM is left when it returns
   virtual asio::awaitable<void> ended() = 0;              // returns when the VMM process is gone, for any reason
-  virtual std::string console_tail() = 0;                 // last bytes of the guest's console, for error messages; hostile text
+  // Last bytes of the guest's console and of what the VMM said, for error messages; hostile text. Asks the VMM for at most
+  // half a second, and answers what was known before when it is gone.
+  virtual asio::awaitable<std::string> console_tail() = 0;
   virtual http::Connector agent_connector() = 0;          // a new TCP connection to the agent
   virtual pid_t pid() const = 0;                          // for readings of /proc and tests
 };
