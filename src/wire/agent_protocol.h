@@ -29,7 +29,7 @@ enum class FrameType : std::uint8_t {
   stderr_bytes = 3,
   pty_bytes = 4,
   exit = 5,       // payload: ProcessExit
-  dropped = 6,    // payload: u64 bytes of output that nobody read and that left the window here
+  dropped = 6,    // payload: u64 bytes of output that left the window here; bears the last of their sequences
   keepalive = 7,  // sequence 0, no payload; every 10 s without another frame
 };
 
@@ -42,7 +42,7 @@ struct ProcessExit {
 
 struct Frame {
   FrameType type = FrameType::keepalive;
-  std::uint64_t sequence = 0;  // from 1, without gaps, for every process
+  std::uint64_t sequence = 0;  // from 1 for every process; without gaps but for what a dropped frame stands for
   std::string payload;
 };
 
@@ -51,15 +51,22 @@ inline constexpr std::size_t kMaxFramePayload = 64 << 10;
 std::string encode_frame(const Frame& frame);
 std::string encode_exit(const ProcessExit& exit);
 Result<ProcessExit> decode_exit(std::string_view payload);
+std::string encode_u32(std::uint32_t value);  // the payload of a start frame
+std::string encode_u64(std::uint64_t value);  // the payload of a dropped frame
+Result<std::uint32_t> decode_start(std::string_view payload);
+Result<std::uint64_t> decode_dropped(std::string_view payload);
 
-// Takes bytes as they come; refuses unknown types, payloads over the limit and sequences that do not grow.
+// Takes bytes as they come; refuses unknown types, payloads of a wrong size, sequences that do not follow one another and
+// frames after the exit. After an error it refuses everything.
 class FrameReader {
  public:
   Result<std::vector<Frame>> feed(std::string_view bytes);
 
  private:
+  Result<> check_sequence(const Frame& frame);
   std::string pending_;
   std::uint64_t last_sequence_ = 0;
+  bool ended_ = false;
   bool failed_ = false;
 };
 
