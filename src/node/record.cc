@@ -1,0 +1,188 @@
+#include "node/record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/random.h"
+
+namespace space::node {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kMaxRecord = 1 << 20;
+constexpr int kVersion = 1;
+
+// A path is made of an id only after this check, whoever the id came from.
+Result<> check_id(const std::string& id) {
+  if (is_id(id)) return {};
+  return fail(ErrorKind::invalid_argument, "invalid_id", "an id has 20 to 40 characters of a-z and 0-9");
+}
+
+}  // namespace
+
+std::string encode_record(const SandboxRecord& r) {
+  json::object env;
+  for (const auto& [name, value] : r.env) env[name] = value;
+  json::array spans;
+  for (const Span& s : r.create_spans)
+    spans.push_back(json::object{{"name", s.name}, {"start_us", s.start_us}, {"duration_us", s.duration_us}});
+  json::object o{{"version", kVersion},
+                 {"id", r.id},
+                 {"tenant", r.tenant},
+                 {"template", r.template_reference},
+                 {"template_digest", r.template_digest},
+                 {"cpus", r.size.cpus},
+                 {"memory_mib", r.size.memory_mib},
+                 {"disk_mib", r.size.disk_mib},
+                 {"vm", r.vm},
+                 {"base_key", r.base_key},
+                 {"epoch", r.epoch},
+                 {"env", std::move(env)},
+                 {"hostname", r.hostname},
+                 {"machine_id", r.machine_id},
+                 {"nonce", r.nonce},
+                 {"state", to_string(r.state)},
+                 {"end_reason", r.end_reason},
+                 {"create_operation", r.create_operation},
+                 {"last_operation", r.last_operation},
+                 {"create_spans", std::move(spans)},
+                 {"created_ms", r.created_ms}};
+  return json::serialize(o) + "\n";
+}
+
+Result<SandboxRecord> decode_record(std::string_view text) {
+  auto unreadable = [](std::string why) {
+    return fail(ErrorKind::corrupt, "record_unreadable", fmt::format("the sandbox's record cannot be read: {}", why),
+                "delete the sandbox; check the disk when it was not cut short by hand");
+  };
+  auto parsed = parse_json_object(text, kMaxRecord);
+  if (!parsed) return unreadable(parsed.error().message);
+  JsonReader in(*parsed);
+  SandboxRecord r;
+  in.number("version", kVersion, kVersion);
+  r.id = in.text("id", 20, 40);
+  r.tenant = in.text("tenant", 0, 128);
+  r.template_reference = in.text("template", 0, 256);
+  r.template_digest = in.text("template_digest", 0, 128);
+  r.size.cpus = static_cast<std::uint32_t>(in.number("cpus", 0, 1 << 10));
+  r.size.memory_mib = static_cast<std::uint32_t>(in.number("memory_mib", 0, 1 << 30));
+  r.size.disk_mib = static_cast<std::uint32_t>(in.number("disk_mib", 0, 1 << 30));
+  r.vm = in.text("vm", 20, 40);
+  r.base_key = in.text("base_key", 0, 128);
+  r.epoch = static_cast<std::uint64_t>(in.number("epoch", 1, std::int64_t{1} << 52));
+  r.env = in.text_map("env", 1024, 128 << 10);
+  r.hostname = in.text("hostname", 0, 64);
+  r.machine_id = in.text("machine_id", 0, 32);
+  r.nonce = in.text("nonce", 0, 128);
+  const std::string state = in.text("state", 1, 32);
+  r.end_reason = in.text("end_reason", 0, 1024);
+  r.create_operation = in.text("create_operation", 0, 128);
+  r.last_operation = in.text("last_operation", 0, 128);
+  if (const json::array* spans = in.array("create_spans", 64)) {
+    for (const json::value& item : *spans) {
+      if (!item.is_object()) return unreadable("create_spans must hold objects");
+      JsonReader span(item.get_object(), "create_spans");
+      Span s{span.text("name", 1, 64), span.number("start_us", 0, INT64_MAX), span.number("duration_us", 0, INT64_MAX)};
+      if (auto ok = span.done(); !ok) return unreadable(ok.error().message);
+      r.create_spans.push_back(std::move(s));
+    }
+  }
+  r.created_ms = in.number("created_ms", 0, INT64_MAX);
+  if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
+  const auto known = state_from(state);
+  if (!known) return unreadable("unknown state");
+  if (!is_id(r.id) || !is_id(r.vm)) return unreadable("an id is malformed");
+  r.state = *known;
+  return r;
+}
+
+Result<> RecordStore::open(std::chrono::milliseconds patience) {
+  for (const char* folder : {"sandboxes", "pool", "trash"}) TRY_VOID(make_directories(root_ / folder, 0700));
+  TRY(lock_, open_file(root_ / "lock", O_RDWR | O_CREAT));
+  for (const auto until = std::chrono::steady_clock::now() + patience; ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0;) {
+    if (errno != EWOULDBLOCK) return fail_errno(errno, "lock the node's folder");
+    if (std::chrono::steady_clock::now() >= until)
+      return fail(ErrorKind::conflict, "node_already_running", fmt::format("another node works on {}", root_.string()),
+                  "stop it, or give this one a data folder of its own");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return {};
+}
+
+Result<fs::path> RecordStore::make_pool_folder(const std::string& vm) const {
+  TRY_VOID(check_id(vm));
+  const fs::path folder = root_ / "pool" / vm;
+  TRY_VOID(make_directories(folder, 0700));
+  return folder;
+}
+
+Result<> RecordStore::remove_pool_folder(const std::string& vm) const {
+  TRY_VOID(check_id(vm));
+  return remove_tree(root_ / "pool" / vm);
+}
+
+Result<> RecordStore::publish(const SandboxRecord& record) const {
+  TRY_VOID(check_id(record.id));
+  TRY_VOID(check_id(record.vm));
+  const fs::path from = root_ / "pool" / record.vm;
+  const fs::path to = root_ / "sandboxes" / record.id;
+  TRY_VOID(write_file_durable(from / "record.json", encode_record(record)));
+  if (::rename(from.c_str(), to.c_str()) != 0) return fail_errno(errno, "publish the sandbox's record");
+  auto durable = sync_directory(root_ / "sandboxes");
+  if (!durable) (void)::rename(to.c_str(), from.c_str());
+  return durable;
+}
+
+Result<> RecordStore::update(const SandboxRecord& record) const {
+  TRY_VOID(check_id(record.id));
+  return write_file_durable(root_ / "sandboxes" / record.id / "record.json", encode_record(record));
+}
+
+Result<> RecordStore::discard(const std::string& id) const {
+  TRY_VOID(check_id(id));
+  const fs::path from = root_ / "sandboxes" / id;
+  const fs::path to = root_ / "trash" / id;
+  if (::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) return {};
+  if (errno != ENOTEMPTY && errno != EEXIST) return fail_errno(errno, "discard the sandbox's folder");
+  TRY_VOID(remove_tree(to));  // an older life of the same id whose removal was cut off
+  if (::rename(from.c_str(), to.c_str()) == 0 || errno == ENOENT) return {};
+  return fail_errno(errno, "discard the sandbox's folder");
+}
+
+Result<> RecordStore::purge(const std::string& id) const {
+  TRY_VOID(check_id(id));
+  TRY_VOID(remove_tree(root_ / "trash" / id));
+  return sync_directory(root_ / "sandboxes");
+}
+
+Result<std::vector<RecordStore::Found>> RecordStore::read_all(const char* folder) const {
+  std::vector<Found> found;
+  TRY(auto names, list_directory(root_ / folder));
+  for (std::string& name : names) {
+    if (!is_id(name)) continue;  // not ours; nothing here ever made it
+    auto text = read_file(root_ / folder / name / "record.json", kMaxRecord);
+    Result<SandboxRecord> record = text ? decode_record(*text) : Result<SandboxRecord>(tl::unexpected(text.error()));
+    if (record && record->id != name)
+      record = fail(ErrorKind::corrupt, "record_unreadable", "the sandbox's record names another sandbox", "delete the sandbox");
+    found.push_back({std::move(name), std::move(record)});
+  }
+  return found;
+}
+
+Result<std::vector<RecordStore::Found>> RecordStore::sandboxes() const { return read_all("sandboxes"); }
+Result<std::vector<RecordStore::Found>> RecordStore::trash() const { return read_all("trash"); }
+
+Result<std::vector<std::string>> RecordStore::pool() const {
+  TRY(auto names, list_directory(root_ / "pool"));
+  std::erase_if(names, [](const std::string& name) { return !is_id(name); });
+  return names;
+}
+
+}  // namespace space::node

@@ -1,0 +1,80 @@
+// What node knows of a sandbox durably: data/node/sandboxes/<id>/record.json beside its disk.
+//
+//   node/sandboxes/<id>/{record.json,disk.qcow2}   a sandbox; the folder appears by one rename with its record complete
+//   node/pool/<vm>/{disk.qcow2,record.json?}       a VM that is not a sandbox yet; everything here goes at a start
+//   node/trash/<id>/…                              a delete under way; finished at a start
+//   node/lock                                      held while a node runs on these folders
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "node/spans.h"
+#include "node/states.h"
+#include "vmm/driver.h"
+
+namespace space::node {
+
+struct SandboxRecord {
+  std::string id;
+  std::string tenant;
+  std::string template_reference;  // as asked for
+  std::string template_digest;
+  vmm::Size size;
+  std::string vm;                  // the VM's id; differs from the sandbox's, since pooled VMs exist before
+  std::string base_key;
+  std::uint64_t epoch = 1;         // of event ids; raised by a load that goes back
+  std::map<std::string, std::string> env;
+  std::string hostname;
+  std::string machine_id;
+  std::string nonce;               // of the last init; a new node repeats it, and the agent refuses it when it had arrived
+  SandboxState state = SandboxState::creating;
+  std::string end_reason;
+  std::string create_operation;    // the same PUT again is answered from here
+  std::string last_operation;
+  std::vector<Span> create_spans;
+  std::int64_t created_ms = 0;
+};
+
+std::string encode_record(const SandboxRecord& record);
+Result<SandboxRecord> decode_record(std::string_view text);  // strict: corrupt/record_unreadable
+
+// The folders. All of it blocks: use from a pool. Ids are checked before they become part of a path.
+class RecordStore {
+ public:
+  explicit RecordStore(std::filesystem::path root) : root_(std::move(root)) {}  // <data>/node
+
+  // Makes the folders and takes the lock. A node before this one gets `patience` to leave; then conflict/node_already_running.
+  Result<> open(std::chrono::milliseconds patience = std::chrono::seconds(5));
+  Result<std::filesystem::path> make_pool_folder(const std::string& vm) const;
+  Result<> remove_pool_folder(const std::string& vm) const;
+  // Turns a VM's pool folder into the sandbox's own. Durable when it returns; on an error the sandbox does not exist.
+  Result<> publish(const SandboxRecord& record) const;
+  Result<> update(const SandboxRecord& record) const;
+  // A delete in two steps: after `discard` a start finishes it; after `purge` nothing is left. Both are idempotent.
+  Result<> discard(const std::string& id) const;
+  Result<> purge(const std::string& id) const;
+
+  struct Found {
+    std::string id;
+    Result<SandboxRecord> record;
+  };
+  Result<std::vector<Found>> sandboxes() const;
+  Result<std::vector<Found>> trash() const;
+  Result<std::vector<std::string>> pool() const;  // VM ids
+
+  std::filesystem::path disk(const std::string& id) const { return root_ / "sandboxes" / id / "disk.qcow2"; }
+
+ private:
+  Result<std::vector<Found>> read_all(const char* folder) const;
+  std::filesystem::path root_;
+  Fd lock_;
+};
+
+}  // namespace space::node
