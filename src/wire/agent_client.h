@@ -41,7 +41,8 @@ struct PtySize {
 struct ProcessSpec {
   std::string session;                 // node's session id; the agent only keeps and lists it
   std::vector<std::string> argv;       // either this
-  std::optional<std::string> shell;    // or one line for `bash -l -c`, `sh -c` where there is no bash
+  std::optional<std::string> shell;    // or one line for `bash -c`, `sh -c` where there is no bash; not a login shell, whose
+                                       // profile would override `env`
   std::string cwd;                     // "": the user's home
   std::map<std::string, std::string> env;
   std::string user;                    // "": the template's default user
@@ -69,7 +70,9 @@ struct ProcessInfo {
 class ProcessStream {
  public:
   virtual ~ProcessStream() = default;
-  virtual Task<std::vector<Frame>> next() = 0;  // waits for at least one; empty after the exit frame
+  // Waits for at least one frame, never a keepalive; empty after the exit frame. An agent that is silent for 45 s (its VM is
+  // hung or paused) gives `deadline_exceeded`: attach again from the last sequence.
+  virtual Task<std::vector<Frame>> next() = 0;
   virtual void cancel() = 0;
 };
 
