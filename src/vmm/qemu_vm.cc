@@ -1,0 +1,309 @@
+#include "vmm/qemu_vm.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/encoding.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/unix_socket.h"
+#include "vmm/agent_socket.h"
+#include "vmm/qemu_arguments.h"
+#include "vmm/qmp.h"
+#include "vmm/vmm_log.h"
+
+namespace space::vmm {
+namespace {
+
+constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
+using std::chrono::milliseconds;
+constexpr milliseconds kMigrationLimit{60'000};  // a load takes milliseconds; this is for a host that swaps
+constexpr milliseconds kConsoleLimit{500};
+constexpr milliseconds kQuitLimit{2'000};
+constexpr milliseconds kEndLimit{10'000};
+
+Error ended_error(const std::string& id) {
+  return Error{ErrorKind::unavailable, "vm_ended", fmt::format("the virtual machine {} has ended", id), "create another sandbox"};
+}
+
+}  // namespace
+
+struct QemuVm::State : std::enable_shared_from_this<State> {
+  State(asio::any_io_executor e, QemuHost h, std::string i, wire::VmmProcess p)
+      : executor(e), host(std::move(h)), id(std::move(i)), pid(p.pid), pidfd(e), changed(e),
+        agent(std::make_shared<AgentSockets>(host.warden, *host.pool, id)) {
+    boost::system::error_code error;
+    pidfd.assign(p.pidfd.get(), error);
+    if (!error) (void)p.pidfd.release();
+  }
+
+  asio::any_io_executor executor;
+  QemuHost host;
+  std::string id;
+  pid_t pid;
+  asio::posix::stream_descriptor pidfd;
+  Signal changed;
+  std::shared_ptr<AgentSockets> agent;
+  std::shared_ptr<VmmLog> log;
+  std::unique_ptr<QmpClient> qmp;
+  VmState state = VmState::waiting;
+  bool loads = true;
+  bool gone = false;       // the process has ended
+  bool destroyed = false;  // destroy() was called
+  std::string migration;   // the last status of a save or load
+  std::string console;     // what was read of the guest's console so far, bounded
+
+  void end() {
+    gone = true;
+    state = VmState::ended;
+    changed.notify_all();
+  }
+
+  // The process ends for whatever reason: its pidfd becomes readable (pidfd_open(2)).
+  static asio::awaitable<void> watch(std::shared_ptr<State> self) {
+    auto [error] = co_await self->pidfd.async_wait(asio::posix::stream_descriptor::wait_read, kAsTuple);
+    if (error) co_return;
+    if (!self->destroyed) log::warn("vm.ended", {{"vm", self->id}, {"pid", static_cast<int>(self->pid)}});
+    self->end();
+  }
+
+  void on_event(const QmpEvent* event) {
+    if (!event) {
+      // Without its control connection a VM cannot be owned any more; only its end can be waited for, or brought about.
+      if (!destroyed && !gone) log::warn("vm.control_lost", {{"vm", id}});
+    } else if (event->name == "MIGRATION") {
+      const json::value* status = event->data.if_contains("status");
+      if (status && status->is_string() && status->get_string().size() < 64) migration = std::string(status->get_string());
+    } else if (event->name == "SHUTDOWN") {
+      log::info("vm.guest_shutdown", {{"vm", id}});
+      spawn(executor, quit(shared_from_this()));
+    }
+    changed.notify_all();
+  }
+
+  // The guest switched itself off or panicked and stands still: its last words, then the end of the process.
+  static asio::awaitable<void> quit(std::shared_ptr<State> self) {
+    co_await read_console(self);
+    if (self->gone || self->destroyed || !self->qmp) co_return;
+    (void)co_await self->qmp->execute("quit", {}, nullptr, kQuitLimit);
+  }
+
+  static asio::awaitable<void> read_console(std::shared_ptr<State> self) {
+    if (self->gone || !self->qmp || !self->qmp->usable()) co_return;
+    json::object arguments{{"device", "console"}, {"size", kConsoleBytes}, {"format", "base64"}};
+    auto answer = co_await self->qmp->execute("ringbuf-read", std::move(arguments), nullptr, kConsoleLimit);
+    if (!answer || !answer->is_string()) co_return;
+    const auto bytes = base64_decode(std::string_view(answer->get_string()));
+    if (!bytes) co_return;
+    self->console += *bytes;
+    if (self->console.size() > kConsoleBytes) self->console.erase(0, self->console.size() - kConsoleBytes);
+  }
+
+  std::string tail() const {
+    std::string text = printable(console, 4'000);
+    if (log && !log->tail().empty()) text += fmt::format("\n[vmm] {}", printable(log->tail(), 1'000));
+    return text;
+  }
+
+  // Runs one command. A VMM that ended in the meantime is the better explanation of any error.
+  Task<json::value> command(std::string name, json::object arguments = {}, const Fd* pass = nullptr) {
+    auto self = shared_from_this();
+    if (gone || !qmp) co_return fail(ended_error(id));
+    auto answer = co_await qmp->execute(std::move(name), std::move(arguments), pass);
+    if (!answer) {
+      if (!gone && answer.error().code == "qmp_closed") co_await changed.wait_for(milliseconds(100));
+      Error error = gone ? ended_error(id) : answer.error();
+      co_await read_console(self);
+      log::warn("vm.command_failed", {{"vm", id}, {"error", answer.error()}, {"tail", tail()}});
+      co_return fail(std::move(error));
+    }
+    co_return answer;
+  }
+
+  Task<> capability(std::string name) {
+    json::array list;
+    list.push_back(json::object{{"capability", name}, {"state", true}});
+    json::object arguments{{"capabilities", std::move(list)}};
+    CO_TRY_VOID(co_await command("migrate-set-capabilities", std::move(arguments)));
+    co_return Result<>{};
+  }
+
+  // Runs a command that starts a migration with `file` as the other end, and waits for the event that ends it.
+  Task<> migrate(std::string name, const Fd& file) {
+    json::object named{{"fdname", "state"}};
+    CO_TRY_VOID(co_await command("getfd", std::move(named), &file));
+    migration.clear();
+    json::object where{{"uri", "fd:state"}};
+    CO_TRY_VOID(co_await command(std::move(name), std::move(where)));
+    const auto end = std::chrono::steady_clock::now() + kMigrationLimit;
+    while (migration != "completed" && migration != "failed" && !gone && qmp->usable()) {
+      const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+      if (left <= milliseconds(0)) break;
+      co_await changed.wait_for(left);
+    }
+    if (migration == "completed") co_return Result<>{};
+    auto self = shared_from_this();
+    co_await read_console(self);
+    log::warn("vm.state_failed", {{"vm", id}, {"status", migration}, {"tail", tail()}});
+    if (gone) co_return fail(ended_error(id));
+    if (migration == "failed")
+      co_return fail(ErrorKind::unavailable, "vm_state_refused", "the VMM could not read or write the saved state", "make the base again: delete it");
+    co_return fail(ErrorKind::deadline_exceeded, "vm_state_timeout", "saving or loading a VM's state did not end", "see the log of node");
+  }
+
+  Task<> expect(std::string_view status) {
+    CO_TRY(const json::value answer, co_await command("query-status"));
+    const json::value* value = answer.is_object() ? answer.get_object().if_contains("status") : nullptr;
+    if (!value || !value->is_string() || value->get_string() != status)
+      co_return fail(ErrorKind::unavailable, "vm_state_unexpected", fmt::format("the VMM is not {}", status), "delete the sandbox and create another");
+    co_return Result<>{};
+  }
+
+  Result<> require(VmState wanted, std::string_view doing) const {
+    if (state == wanted) return {};
+    if (state == VmState::ended) return fail(ended_error(id));
+    return fail(ErrorKind::conflict, "vm_state_conflict", fmt::format("this VM cannot {} now", doing), "look at its state first");
+  }
+};
+
+QemuVm::QemuVm(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+QemuVm::~QemuVm() {
+  state_->destroyed = true;
+  state_->qmp.reset();
+  if (state_->log) state_->log->close();
+  boost::system::error_code ignored;
+  state_->pidfd.close(ignored);
+  state_->changed.notify_all();
+}
+
+Task<std::unique_ptr<QemuVm>> QemuVm::take(QemuHost host, std::string id, wire::VmmProcess process, Fd log, bool loads, bool found) {
+  auto executor = co_await asio::this_coro::executor;
+  auto state = std::make_shared<State>(executor, std::move(host), std::move(id), std::move(process));
+  std::unique_ptr<QemuVm> vm(new QemuVm(state));
+  if (!state->pidfd.is_open()) co_return fail(ErrorKind::internal, "pidfd_unusable", "the VMM's pidfd cannot be watched");
+  state->loads = loads;
+  if (log) state->log = VmmLog::follow(executor, state->id, std::move(log));
+  spawn(executor, State::watch(state));
+  // The socket was listening before the VMM started, so this does not wait; the greeting does.
+  CO_TRY(Fd socket, connect_unix(state->host.control_socket(state->id), SOCK_STREAM));
+  std::weak_ptr<State> weak = state;
+  QmpClient::EventHandler handler = [weak](const QmpEvent* event) {
+    if (auto self = weak.lock()) self->on_event(event);
+  };
+  auto qmp = co_await QmpClient::open(std::move(socket), std::move(handler));
+  if (!qmp) {
+    if (!state->gone) co_await state->changed.wait_for(milliseconds(50));
+    Error error = qmp.error();
+    if (state->gone) error = ended_error(state->id);
+    error.message += state->tail();
+    co_return fail(std::move(error));
+  }
+  state->qmp = std::move(*qmp);
+  if (!found) {
+    CO_TRY_VOID(co_await state->capability("events"));
+    co_return vm;
+  }
+  CO_TRY(const json::value answer, co_await state->command("query-status"));
+  const json::value* status = answer.is_object() ? answer.get_object().if_contains("status") : nullptr;
+  const std::string word = status && status->is_string() ? std::string(status->get_string()) : "";
+  if (word == "running")
+    state->state = VmState::running;
+  else if (word == "paused")
+    state->state = VmState::paused;
+  else if (word == "inmigrate" || word == "prelaunch")
+    state->state = VmState::waiting;
+  else
+    co_return fail(ended_error(state->id));  // switched off, panicked, or half-way through a save
+  state->loads = word != "prelaunch";
+  co_return vm;
+}
+
+const std::string& QemuVm::id() const { return state_->id; }
+VmState QemuVm::state() const { return state_->state; }
+pid_t QemuVm::pid() const { return state_->pid; }
+http::Connector QemuVm::agent_connector() { return state_->agent->connector(); }
+
+Task<> QemuVm::boot() {
+  auto state = state_;
+  CO_TRY_VOID(state->require(VmState::waiting, "be booted"));
+  if (state->loads) co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be loaded, not booted", "share its memory");
+  CO_TRY_VOID(co_await state->command("cont"));
+  state->state = VmState::running;
+  co_return Result<>{};
+}
+
+Task<> QemuVm::load(const DeviceState& from) {
+  auto state = state_;
+  CO_TRY_VOID(state->require(VmState::waiting, "be loaded"));
+  if (!state->loads) co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be booted, not loaded", "map its memory privately");
+  // An own file description: the VMM reads from its offset.
+  CO_TRY(Fd file, open_file(fmt::format("/proc/self/fd/{}", from.file.get()), O_RDONLY));
+  if (from.whole_configuration) CO_TRY_VOID(co_await state->capability("x-ignore-shared"));
+  CO_TRY_VOID(co_await state->migrate("migrate-incoming", file));
+  CO_TRY_VOID(co_await state->expect("paused"));
+  state->state = VmState::paused;
+  co_return Result<>{};
+}
+
+Task<> QemuVm::resume() {
+  auto state = state_;
+  if (state->state == VmState::running) co_return Result<>{};
+  CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
+  CO_TRY_VOID(co_await state->command("cont"));
+  if (state->state == VmState::paused) state->state = VmState::running;
+  co_return Result<>{};
+}
+
+Task<> QemuVm::pause() {
+  auto state = state_;
+  if (state->state == VmState::paused) co_return Result<>{};
+  CO_TRY_VOID(state->require(VmState::running, "be paused"));
+  CO_TRY_VOID(co_await state->command("stop"));
+  if (state->state == VmState::running) state->state = VmState::paused;
+  co_return Result<>{};
+}
+
+Task<> QemuVm::save_base(const Fd& into) {
+  auto state = state_;
+  CO_TRY_VOID(co_await pause());
+  CO_TRY_VOID(co_await state->capability("x-ignore-shared"));
+  CO_TRY_VOID(co_await state->migrate("migrate", into));
+  co_return Result<>{};
+}
+
+Task<> QemuVm::destroy() {
+  auto state = state_;
+  state->destroyed = true;
+  state->qmp.reset();
+  const QemuHost host = state->host;
+  const std::string vm = state->id;
+  CO_TRY_VOID(co_await host.pool->run([host, vm] { return remove(host, vm); }));
+  const auto end = std::chrono::steady_clock::now() + kEndLimit;
+  while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
+  if (!state->gone) co_return fail(ErrorKind::internal, "vmm_does_not_end", fmt::format("process {} did not end", state->pid), "look at it on the host");
+  co_return Result<>{};
+}
+
+asio::awaitable<void> QemuVm::ended() {
+  auto state = state_;
+  while (!state->gone && state->pidfd.is_open()) co_await state->changed.wait();
+}
+
+asio::awaitable<std::string> QemuVm::console_tail() {
+  auto state = state_;
+  co_await State::read_console(state);
+  co_return state->tail();
+}
+
+Result<> QemuVm::remove(const QemuHost& host, const std::string& id) {
+  TRY_VOID(host.warden->destroy(id));
+  if (::unlink(host.control_socket(id).c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove a control socket");
+  return {};
+}
+
+}  // namespace space::vmm
