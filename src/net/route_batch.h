@@ -1,0 +1,44 @@
+// Interfaces, addresses and neighbours of the calling thread's network namespace by rtnetlink(7): collected first, then sent
+// and acknowledged together.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <linux/netlink.h>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace space::net {
+
+using Mac = std::array<std::uint8_t, 6>;
+
+class RouteBatch {
+ public:
+  // Sets the interface up. With `mac`, gives it that address and takes away automatic IPv6 addresses.
+  void up(unsigned index, const Mac* mac = nullptr);
+  void address(unsigned index, const std::string& ip, std::uint8_t prefix);     // IPv4 or IPv6, usable at once (no DAD)
+  void neighbour(unsigned index, const std::string& ip, const Mac& mac);        // permanent: never asked for on the wire
+  // Applies everything in order; the first refusal is the error. Blocks for some microseconds. Once.
+  Result<> send();
+
+ private:
+  void begin(std::uint16_t type, std::uint16_t flags, std::span<const std::byte> header);
+  std::size_t open(std::uint16_t type);
+  void close(std::size_t at);
+  void attribute(std::uint16_t type, std::span<const std::byte> value);
+  void append(std::span<const std::byte> bytes);
+  template <class T>
+  T& at(std::size_t offset) {
+    return *reinterpret_cast<T*>(buffer_.data() + offset);
+  }
+
+  std::vector<std::byte> buffer_;
+  std::size_t message_ = 0;  // where the last message starts
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace space::net
