@@ -1,0 +1,89 @@
+// What the control plane remembers: sandboxes, operations, events, keys. Plain values, copied freely.
+// States change only as the tables at the end allow; the store asks them before every change.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace space::control {
+
+enum class SandboxState { creating, running, paused, deleting, deleted, failed, ended };
+enum class OperationState { pending, running, succeeded, failed, cancelled };
+enum class OperationKind { create, remove, pause, resume };  // `remove` is written "delete"
+
+// One step of an operation. Microseconds; `start_us` counts from the moment the operation was accepted.
+struct Span {
+  std::string name;
+  std::int64_t start_us = 0;
+  std::int64_t duration_us = 0;
+};
+
+struct Sandbox {
+  std::int64_t sequence = 0;  // grows with every sandbox; the order of lists
+  std::string id;
+  std::string tenant;
+  SandboxState state = SandboxState::creating;
+  std::string template_reference;  // as the client named it
+  std::string template_digest;     // "" until node resolved it
+  std::int64_t cpus = 1, memory_mib = 512, disk_mib = 4096;
+  std::map<std::string, std::string> metadata;
+  std::int64_t time_limit_s = 0;  // 0: none. Counts while it runs, not while it is created or paused
+  std::int64_t created_ms = 0;
+  std::int64_t ends_ms = 0;       // when it will be deleted; 0: no limit, or the clock stands still
+  std::int64_t remaining_ms = 0;  // of the time limit, kept while paused
+  std::string end_reason;         // "", "time_limit", "requested", or node's reason when it ended by itself
+};
+
+struct Operation {
+  std::int64_t sequence = 0;
+  std::string id;
+  std::string tenant;
+  std::string sandbox;
+  OperationKind kind = OperationKind::create;
+  OperationState state = OperationState::pending;
+  bool cancel_requested = false;
+  std::string reason;   // of a delete: "requested", "time_limit"
+  std::string request;  // of a create: JSON that only the engine reads (env); emptied at the end
+  std::optional<Error> error;
+  std::vector<Span> spans;
+  std::int64_t created_ms = 0, started_ms = 0, finished_ms = 0;  // 0: not yet
+};
+
+struct Event {
+  std::int64_t sequence = 0;  // without gaps inside the store, shared by all tenants
+  std::string tenant;
+  std::string type;  // "sandbox.running", "operation.failed", "key.created", …
+  std::string sandbox, operation;  // "" where none is meant
+  std::string data;  // JSON object
+  std::int64_t time_ms = 0;
+};
+
+struct Key {
+  std::string id;
+  std::string tenant;
+  std::string name;
+  std::string hash;    // hex of SHA-256 over the whole key
+  std::string prefix;  // its first characters, to recognise it by
+  std::int64_t created_ms = 0, revoked_ms = 0;  // revoked_ms 0: valid
+};
+
+inline constexpr std::string_view kDefaultTenant = "default";
+
+bool can_move(SandboxState from, SandboxState to);
+bool can_move(OperationState from, OperationState to);
+bool is_finished(OperationState state);
+
+std::string_view to_string(SandboxState state);
+std::string_view to_string(OperationState state);
+std::string_view to_string(OperationKind kind);
+std::optional<SandboxState> sandbox_state(std::string_view text);
+std::optional<OperationState> operation_state(std::string_view text);
+std::optional<OperationKind> operation_kind(std::string_view text);
+
+}  // namespace space::control
