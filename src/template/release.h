@@ -15,7 +15,8 @@ namespace space::tmpl {
 struct Release {
   std::string name;    // "base"; [a-z0-9-_]{1,64}
   std::string tag;     // "latest", "default", "2026.11"; [a-z0-9-_.]{1,64}
-  std::string digest;  // "sha256:…" of filesystem and runtime configuration
+  std::string digest;  // "sha256:…" of the files and the runtime configuration
+  std::string image_digest;  // "sha256:…" of the image's blocks: the same files may lie elsewhere in another machine's image
   std::int64_t created_ms = 0;
   std::uint32_t cpus = 1, memory_mib = 512, disk_mib = 4096;  // the default size
   std::map<std::string, std::string> env;
@@ -27,13 +28,23 @@ struct Release {
   std::uint64_t rootfs_bytes = 0;      // allocated
 };
 
+// "base", "base:latest" or "sha256:…" taken apart. Without a tag, "latest". Either `digest` or `name` and `tag` are set.
+struct Reference {
+  std::string name, tag, digest;
+};
+Result<Reference> parse_reference(std::string_view text);  // invalid_argument/template_reference
+
+// The releases below one folder (architecture.md, "Templates", has its layout). Every process may read it; writing needs its owner
+// and takes a lock, so that several programs may build and remove at once. Nothing is cached: each call reads the disk.
 class TemplateStore {
  public:
   explicit TemplateStore(std::filesystem::path root) : root_(std::move(root)) {}
-  // "base", "base:latest" or "sha256:…"; no tag means "latest". Unknown: not_found/template_not_found.
+  const std::filesystem::path& root() const { return root_; }
+
+  // Unknown: not_found/template_not_found. A release whose parts are missing or damaged: corrupt/template_corrupt, by name.
   Result<Release> resolve(std::string_view reference) const;
-  Result<std::vector<Release>> list() const;
-  Result<> remove(std::string_view reference);  // the tag; the content goes when no tag names it
+  Result<std::vector<Release>> list() const;    // by name and tag; damaged ones are left out and logged
+  Result<> remove(std::string_view reference);  // the tag, or every tag of a digest; the content goes when no tag names it
 
  private:
   std::filesystem::path root_;
