@@ -1,0 +1,177 @@
+"""Bare QEMU beside SPACE: the same arguments, the same base, no jail, no server. The peer of create, density and commands.
+
+The arguments are read from a VMM that SPACE started, so that both sides run the same machine; descriptors are opened anew.
+"""
+import array, fcntl, json, os, shutil, socket, struct, subprocess, tempfile, threading, time
+
+from agent import Agent
+
+TUNSETIFF, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x400454ca, 0x2, 0x1000, 0x4000
+
+
+class Namespace:
+    """A network namespace with the host's end of the guest's link, made ahead, as SPACE keeps them ready."""
+
+    def __init__(self):
+        import ctypes
+        libc, box = ctypes.CDLL(None, use_errno=True), {}
+
+        def inside():
+            if libc.unshare(0x40000000):
+                box['error'] = OSError(ctypes.get_errno(), 'unshare')
+                return
+            box['ns'] = os.open('/proc/thread-self/ns/net', os.O_RDONLY)
+            tap = os.open('/dev/net/tun', os.O_RDWR)
+            fcntl.ioctl(tap, TUNSETIFF, struct.pack('16sH22x', b'tap0', IFF_TAP | IFF_NO_PI | IFF_VNET_HDR))
+            box['tap'] = tap
+
+        thread = threading.Thread(target=inside)
+        thread.start()
+        thread.join()
+        if 'error' in box:
+            raise box['error']
+        self.fd, self.tap = box['ns'], box['tap']
+        self.path = f'/proc/{os.getpid()}/fd/{self.fd}'
+        for command in ('link set lo up', 'link set tap0 address 02:5a:ce:00:00:01', 'addr add 10.0.0.1/30 dev tap0', 'link set tap0 up',
+                        'neigh replace 10.0.0.2 lladdr 02:5a:ce:00:00:02 dev tap0 nud permanent'):
+            subprocess.run(['nsenter', f'--net={self.path}', 'ip', *command.split()], check=True)
+
+    def close(self):
+        os.close(self.tap)
+        os.close(self.fd)
+
+
+class Recipe:
+    """How SPACE starts its VMM, and the base that it loads."""
+
+    def __init__(self, pid, base_dir):
+        self.argv = open(f'/proc/{pid}/cmdline', 'rb').read().decode().split('\0')[1:-1]
+        self.base_dir = base_dir
+        self.folder = tempfile.TemporaryDirectory(prefix='space-bench-')
+        self.kept = {}
+        for name in os.listdir(f'/proc/{pid}/fd'):
+            link = os.readlink(f'/proc/{pid}/fd/{name}')
+            if int(name) >= 3 and any(token in ' '.join(self.argv) for token in (f'fd={name},', f'/proc/self/fd/{name}')):
+                if link.startswith('socket:'):
+                    self.kept[int(name)] = 'qmp'
+                elif '/net/tun' in link:
+                    self.kept[int(name)] = 'tap'
+                elif link.endswith('disk.qcow2') or 'overlay' in os.path.basename(link) and self._writable(pid, name):
+                    self.kept[int(name)] = 'disk'
+                else:
+                    self.kept[int(name)] = os.open(f'/proc/{pid}/fd/{name}', os.O_RDWR if 'memfd' in link else os.O_RDONLY)
+
+    @staticmethod
+    def _writable(pid, fd):
+        for line in open(f'/proc/{pid}/fdinfo/{fd}'):
+            if line.startswith('flags:'):
+                return int(line.split()[1], 8) & 3 == os.O_RDWR
+        return False
+
+    def close(self):
+        for value in self.kept.values():
+            if isinstance(value, int):
+                os.close(value)
+        self.folder.cleanup()
+
+
+class Vm:
+    counter = 0
+
+    def __init__(self, recipe, namespace, boot=False):
+        """Starts the VMM; `boot` runs the kernel from the start instead of loading the base."""
+        Vm.counter += 1
+        self.recipe, self.namespace = recipe, namespace
+        self.name = f'{recipe.folder.name}/{Vm.counter}'
+        disk = self.name + '.qcow2'
+        shutil.copyfile(f'{recipe.base_dir}/empty.qcow2', disk)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.name + '.qmp')
+        listener.listen(1)
+        disk_fd = os.open(disk, os.O_RDWR)
+        sources = {n: {'qmp': listener.fileno(), 'tap': namespace.tap, 'disk': disk_fd}.get(v, v) if isinstance(v, str) else v for n, v in recipe.kept.items()}
+        argv = list(recipe.argv)
+        if boot:
+            del argv[argv.index('-incoming'):argv.index('-incoming') + 2]
+        # Descriptors move to their numbers in two steps, so that none is overwritten before it was moved.
+        high = {n: fcntl.fcntl(fd, fcntl.F_DUPFD, 200) for n, fd in sources.items()}
+
+        def place():
+            for n, fd in high.items():
+                os.dup2(fd, n, inheritable=True)
+
+        self.process = subprocess.Popen(['qemu-system-x86_64', *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        preexec_fn=place, close_fds=False)
+        for fd in high.values():
+            os.close(fd)
+        os.close(disk_fd)
+        listener.close()
+        self.qmp_socket = socket.socket(socket.AF_UNIX)
+        self.qmp_socket.connect(self.name + '.qmp')
+        self.qmp_file = self.qmp_socket.makefile('rb')
+        self.qmp_file.readline()
+        self.qmp('qmp_capabilities')
+
+    def qmp(self, command, fd=None, **arguments):
+        message = {'execute': command}
+        if arguments:
+            message['arguments'] = arguments
+        line = json.dumps(message).encode() + b'\n'
+        if fd is None:
+            self.qmp_socket.sendall(line)
+        else:
+            socket.send_fds(self.qmp_socket, [line], [fd])
+        while True:
+            answer = json.loads(self.qmp_file.readline())
+            if 'return' in answer:
+                return answer['return']
+            if 'error' in answer:
+                raise RuntimeError((command, answer['error']))
+
+    def load(self):
+        state = os.open(f'{self.recipe.base_dir}/state', os.O_RDONLY)
+        self.qmp('migrate-set-capabilities', capabilities=[{'capability': 'x-ignore-shared', 'state': True}])
+        self.qmp('getfd', fd=state, fdname='state')
+        os.close(state)
+        self.qmp('migrate-incoming', uri='fd:state')
+        while (status := self.qmp('query-migrate').get('status')) != 'completed':
+            if status == 'failed':
+                raise RuntimeError('the bare load failed')
+            time.sleep(.001)
+
+    def resume(self):
+        self.qmp('cont')
+
+    def pause(self):
+        self.qmp('stop')
+
+    def ask(self):
+        """A client of the agent, identified as SPACE does it."""
+        agent = Agent(self.namespace.path)
+        agent.init()
+        return agent
+
+    def destroy(self):
+        self.process.kill()
+        self.process.wait()
+        self.qmp_file.close()
+        self.qmp_socket.close()
+        for end in ('.qmp', '.qcow2'):
+            try:
+                os.unlink(self.name + end)
+            except FileNotFoundError:
+                pass
+
+
+def private_kib(pid):
+    """Private memory of a process, as the kernel counts it."""
+    total = 0
+    for line in open(f'/proc/{pid}/smaps_rollup'):
+        if line.startswith(('Private_Clean:', 'Private_Dirty:')):
+            total += int(line.split()[1])
+    return total
+
+
+def cpu_seconds(pid):
+    fields = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
