@@ -14,6 +14,7 @@
 
 namespace space::http {
 
+class ClientPool;
 class TlsClientContext;  // http/tls.h
 
 // Gives a connected stream socket for a new connection.
@@ -62,8 +63,7 @@ class Client {
   void close_idle();  // after the other end was replaced (a load)
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<ClientPool> pool_;
 };
 
 }  // namespace space::http

@@ -30,6 +30,7 @@ class Headers {
 };
 
 bool equal_no_case(std::string_view a, std::string_view b);
+std::string_view reason_phrase(int status);
 
 // A request target in origin form, split once and strictly: the path's segments are percent-decoded after splitting, so an
 // encoded slash stays inside its segment. Refused: other forms, empty or dot segments, control bytes, bad escapes, over 8 kB.

@@ -28,6 +28,7 @@ class Router {
     std::vector<std::string> segments;
     Handler handler;
   };
+  Task<> run(Exchange& exchange, const Handler& handler, std::size_t layers) const;
   std::vector<Route> routes_;
   std::vector<Middleware> middleware_;
 };

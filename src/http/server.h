@@ -69,6 +69,9 @@ class Exchange {
   virtual Result<Detached> detach() = 0;  // not over TLS
 };
 
+// Runs `work` and cancels it when the client goes away: for long waits and event streams. After the body was read.
+Task<> until_disconnected(Exchange& exchange, Task<> work);
+
 using Handler = std::function<Task<>(Exchange&)>;
 
 struct Options {

@@ -36,6 +36,7 @@ class SseReader {
  public:
   explicit SseReader(std::size_t limit = 4 << 20) : limit_(limit) {}
   Result<std::vector<SseEvent>> feed(std::string_view bytes);
+  // The id of the last whole event that carried one: what to send as Last-Event-ID.
   const std::string& last_id() const { return last_id_; }
 
  private:
@@ -44,6 +45,7 @@ class SseReader {
   std::string pending_;
   SseEvent current_;
   bool has_data_ = false;
+  bool has_id_ = false;
   bool last_was_cr_ = false;
   bool first_ = true;
   bool failed_ = false;

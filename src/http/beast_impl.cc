@@ -1,0 +1,2 @@
+// Boost.Beast is compiled here, once (BOOST_BEAST_SEPARATE_COMPILATION).
+#include <boost/beast/src.hpp>

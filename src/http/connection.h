@@ -1,0 +1,75 @@
+// One connection of the server: reads heads, runs the handler for one exchange after another, enforces the limits. Internal.
+#pragma once
+
+#include <array>
+#include <ctime>
+#include <boost/asio/cancellation_signal.hpp>
+#include <memory>
+#include <string>
+
+#include "http/body.h"
+#include "http/head.h"
+#include "http/in_buffer.h"
+#include "http/server.h"
+#include "http/stream.h"
+#include "http/watchdog.h"
+
+namespace space::http {
+
+// What all connections of one server share.
+struct ServerCore {
+  Handler handler;
+  Options options;
+  bool stopping = false;
+  const std::string& date();  // the Date header's value, made once a second
+
+ private:
+  std::time_t date_at_ = -1;
+  std::string date_;
+};
+
+class Connection {
+ public:
+  Connection(const asio::any_io_executor& executor, std::shared_ptr<ServerCore> core, std::unique_ptr<Stream> stream, Peer peer);
+
+  asio::awaitable<void> run();  // ends when the connection is over
+  void finish_up();             // the server stops: closes when idle, else after the current exchange
+  void cut();                   // RST, and the handler is cancelled
+
+  // For the exchange.
+  ServerCore& core() { return *core_; }
+  const Peer& peer() const { return peer_; }
+  Stream& stream() { return *stream_; }
+  InBuffer& in() { return in_; }
+  bool broken() const { return broken_; }
+  // Each is bounded by body_timeout. After a failed or abandoned write nothing can follow on this connection.
+  Task<> send(std::span<const asio::const_buffer> parts);
+  asio::awaitable<Transfer> receive_ahead();  // to the buffer; not bounded
+  asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, bool& timed_out);
+  void reset();
+
+  // Cancels whatever the handler waits for; outlives the coroutine (see server.cc).
+  asio::cancellation_signal cancel_signal;
+
+ private:
+  asio::awaitable<void> serve();
+  Task<std::optional<Head>> read_head();
+  asio::awaitable<bool> serve_one(Head head);  // true: another request may follow
+  asio::awaitable<bool> drain(BodyReader body);
+  asio::awaitable<void> refuse(Error error);
+  asio::awaitable<void> close_gently();
+
+  std::shared_ptr<ServerCore> core_;
+  std::unique_ptr<Stream> stream_;
+  Peer peer_;
+  InBuffer in_;
+  bool idle_ = false;
+  bool reading_ = false;
+  bool broken_ = false;
+  bool cut_ = false;
+  bool read_expired_ = false, write_expired_ = false;
+  Watchdog read_watch_, write_watch_;
+  std::size_t served_ = 0;
+};
+
+}  // namespace space::http
