@@ -1,0 +1,147 @@
+"""create.start, create.boot, create.ready, create.accept."""
+import os, sqlite3, tempfile, time
+
+from bare import Namespace, Recipe, Vm
+from report import Result
+from server import Server, base_of
+
+
+def timed(work):
+    start = time.perf_counter()
+    value = work()
+    return (time.perf_counter() - start) * 1e3, value
+
+
+def _recipe(server, api):
+    """A sandbox stays alive only while its VMM's arguments are read."""
+    sandbox = api.create()
+    pid = server.vmm_pids()[0]
+    recipe = Recipe(pid, base_of(pid))
+    api.delete(sandbox)
+    return recipe
+
+
+def measure(names, quick):
+    results = {}
+    with Server() as server:
+        api = server.api()
+        recipe = _recipe(server, api)
+        if 'create.start' in names or 'create.boot' in names:
+            results.update(_start(api, recipe, 5 if quick else 21, 'create.boot' in names))
+    if 'create.ready' in names:
+        with Server(pool_ready=4) as server:
+            results['create.ready'] = _ready(server, recipe, 5 if quick else 31)
+    if 'create.accept' in names:
+        with Server() as server:
+            results['create.accept'] = _accept(server, 10 if quick else 60)
+    recipe.close()
+    return results
+
+
+def _start(api, recipe, count, boots):
+    ours, peer, cold = [], [], []
+
+    def create():
+        sandbox = api.create()
+        assert api.run(sandbox, ['true'])[1] == 0
+        return sandbox
+
+    def bare(boot):
+        vm = Vm(recipe, namespace, boot)
+        if not boot:
+            vm.load()
+        vm.resume()
+        agent = vm.ask()
+        assert agent.run(['true'])[1] == 0
+        agent.close()
+        return vm
+
+    for i in range(count + 2):
+        ms, sandbox = timed(create)
+        api.delete(sandbox)
+        namespace = Namespace()
+        bare_ms, vm = timed(lambda: bare(False))
+        vm.destroy()
+        if boots and i < max(3, count // 4):
+            boot_ms, vm = timed(lambda: bare(True))
+            vm.destroy()
+            cold.append(boot_ms)
+        namespace.close()
+        if i >= 2:
+            ours.append(ms)
+            peer.append(bare_ms)
+    results = {'create.start': Result(ours, peer)}
+    if boots:
+        results['create.boot'] = Result(ours, cold)
+    return results
+
+
+def _ready(server, recipe, count):
+    ours, peer = [], []
+    api = server.api()
+
+    def create():
+        sandbox = api.create()
+        out, code = api.run(sandbox, ['echo', 'hi'])
+        assert (out, code) == (b'hi\n', 0)
+        return sandbox
+
+    def resume(vm, agent):
+        vm.resume()
+        assert agent.run(['echo', 'hi']) == (b'hi\n', 0)
+
+    for i in range(count + 2):
+        _wait_ready(api)
+        ms, sandbox = timed(create)
+        api.delete(sandbox)
+        namespace = Namespace()
+        vm = Vm(recipe, namespace)
+        vm.load()
+        vm.resume()
+        agent = vm.ask()
+        agent.run(['echo', 'hi'])  # ready: answered once, then paused
+        vm.pause()
+        bare_ms, _ = timed(lambda: resume(vm, agent))
+        agent.close()
+        vm.destroy()
+        namespace.close()
+        if i >= 2:
+            ours.append(ms)
+            peer.append(bare_ms)
+    return Result(ours, peer)
+
+
+def _wait_ready(api):
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        pools = api.call('GET', '/v1/version').get('pools', [])
+        if any(pool.get('ready', 0) > 0 for pool in pools):
+            return
+        time.sleep(.1)
+    raise TimeoutError('the ready pool stays empty')
+
+
+def _accept(server, count):
+    api = server.api()
+    ours, peer = [], []
+    folder = tempfile.mkdtemp(prefix='space-bench-', dir='/var/tmp')
+    database = sqlite3.connect(f'{folder}/peer.db', isolation_level=None)
+    database.execute('PRAGMA journal_mode=WAL')
+    database.execute('PRAGMA synchronous=FULL')
+    database.execute('CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)')
+
+    def commit():
+        database.execute('INSERT INTO t (body) VALUES (?)', ('x' * 500,))
+
+    for i in range(count + 2):
+        ms, sandbox = timed(lambda: api.create(wait=0))
+        bare_ms, _ = timed(commit)
+        api.delete(sandbox)
+        if i >= 2:
+            ours.append(ms)
+            peer.append(bare_ms)
+    database.close()
+    for name in os.listdir(folder):
+        os.unlink(f'{folder}/{name}')
+    os.rmdir(folder)
+    return Result(ours, peer)

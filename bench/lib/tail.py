@@ -1,0 +1,57 @@
+"""create.tail: how much worse the slowest creates are than the middle one under random load below saturation."""
+import random, threading, time
+
+from report import Result, quantile
+from server import Server
+
+
+def measure(names, quick):
+    with Server(pool_ready=2, pool_spawned=2) as server:
+        capacity = _saturation(server, 10 if quick else 30)
+        times = _poisson(server, capacity * .7, 15 if quick else 120)
+    ratio = quantile(times, .99) / quantile(times, .5)
+    note = f'saturation {capacity:.2f}/s, n={len(times)}, median {quantile(times, .5):.0f} ms, p90 {quantile(times, .9):.0f} ms, p99 {quantile(times, .99):.0f} ms'
+    return {'create.tail': Result([ratio], note=note)}
+
+
+def _one(api):
+    sandbox = api.create()
+    api.run(sandbox, ['true'])
+    api.delete(sandbox)
+
+
+def _saturation(server, count):
+    """Completed create+true+delete a second with three clients that never wait."""
+    def loop():
+        api = server.api()
+        for _ in range(count // 3):
+            _one(api)
+        api.close()
+    _one(server.api())
+    start = time.monotonic()
+    threads = [threading.Thread(target=loop) for _ in range(3)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    return count // 3 * 3 / (time.monotonic() - start)
+
+
+def _poisson(server, rate, seconds):
+    times, lock, threads, rng = [], threading.Lock(), [], random.Random(7)
+
+    def one(at):
+        api = server.api()
+        sandbox = api.create()
+        api.run(sandbox, ['true'])
+        with lock:
+            times.append((time.monotonic() - at) * 1e3)
+        api.delete(sandbox)
+        api.close()
+
+    end, at = time.monotonic() + seconds, time.monotonic()
+    while at < end:
+        time.sleep(max(0, at - time.monotonic()))
+        threads.append(threading.Thread(target=one, args=(at,)))  # the clock starts at the arrival, not when a thread got round to it
+        threads[-1].start()
+        at += rng.expovariate(rate)
+    [t.join() for t in threads]
+    return times
