@@ -230,13 +230,13 @@ asio::awaitable<void> Connection::refuse(Error error) {
 
 asio::awaitable<void> Connection::close_gently() {
   // Closing a socket with unread bytes sends RST, which can overtake the answer: so the rest is read away for a while.
+  read_watch_.set(kLingerTime);
   co_await stream_->close_write();
   const auto end = asio::steady_timer::clock_type::now() + kLingerTime;
   std::array<std::byte, 16 << 10> waste;
   const std::array room{asio::mutable_buffer(waste.data(), waste.size())};
-  read_watch_.set(kLingerTime);
   while (asio::steady_timer::clock_type::now() < end) {
-    const Transfer transfer = co_await stream_->read_some(room);
+    const Transfer transfer = co_await stream_->read_socket(room);
     if (transfer.error) break;
   }
   read_watch_.clear();

@@ -19,13 +19,7 @@ class PlainStream final : public Stream {
 
   Task<> handshake() override { co_return Result<>(); }
 
-  asio::awaitable<Transfer> read_some(std::span<const asio::mutable_buffer> into) override {
-    // Asio waits for another edge after the end was read once, and there is none.
-    if (ended_) co_return Transfer{ended_, 0};
-    const auto [error, bytes] = co_await socket_.async_read_some(into, kAsTuple);
-    if (error && error != asio::error::operation_aborted) ended_ = error;
-    co_return Transfer{error, bytes};
-  }
+  asio::awaitable<Transfer> read_some(std::span<const asio::mutable_buffer> into) override { return read_socket(into); }
 
   asio::awaitable<Transfer> write_all(std::span<const asio::const_buffer> parts) override {
     // asio::async_write would cut this into pieces of 64 KiB; the kernel takes as much as the socket's buffer holds.
@@ -58,10 +52,17 @@ class PlainStream final : public Stream {
 
  private:
   Socket socket_;
-  boost::system::error_code ended_;  // of reading
 };
 
 }  // namespace
+
+asio::awaitable<Transfer> Stream::read_socket(std::span<const asio::mutable_buffer> into) {
+  // Asio waits for another edge after the end was read once, and there is none.
+  if (ended_) co_return Transfer{ended_, 0};
+  const auto [error, bytes] = co_await socket().async_read_some(into, kAsTuple);
+  if (error && error != asio::error::operation_aborted) ended_ = error;
+  co_return Transfer{error, bytes};
+}
 
 void Stream::cancel() {
   boost::system::error_code ignored;

@@ -35,9 +35,14 @@ class Stream {
   virtual Socket& socket() = 0;
   virtual bool is_plain() const = 0;
 
+  // What the socket itself gives, past TLS: for reading a connection away before it is closed.
+  asio::awaitable<Transfer> read_socket(std::span<const asio::mutable_buffer> into);
   void cancel();  // pending calls end with operation_aborted; the stream stays usable
   void close();
   void reset();   // closes with RST where the protocol has one, so that the other end cannot take it for a tidy end
+
+ protected:
+  boost::system::error_code ended_;  // of reading
 };
 
 // Takes a connected stream socket of any family. TCP_NODELAY is set on TCP.

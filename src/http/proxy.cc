@@ -1,0 +1,102 @@
+#include "http/proxy.h"
+
+#include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <memory>
+
+#include "http/head.h"
+
+namespace space::http {
+namespace {
+
+constexpr std::size_t kPiece = 128 << 10;
+
+struct Piece {
+  std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+  std::span<std::byte> room() { return {bytes.get(), kPiece}; }
+};
+
+// What `Connection` lists is between us and this neighbour alone (RFC 9110, section 7.6.1).
+bool is_listed(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    std::string_view token = list.substr(0, comma);
+    list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
+    while (!token.empty() && (token.front() == ' ' || token.front() == '\t')) token.remove_prefix(1);
+    while (!token.empty() && (token.back() == ' ' || token.back() == '\t')) token.remove_suffix(1);
+    if (equal_no_case(token, name)) return true;
+  }
+  return false;
+}
+
+Headers end_to_end(const Headers& headers) {
+  Headers kept;
+  for (const auto& [name, value] : headers.fields()) {
+    bool listed = false;
+    for (const auto& [other, list] : headers.fields()) listed = listed || (equal_no_case(other, "Connection") && is_listed(list, name));
+    if (!listed && !is_hop_by_hop(name)) kept.add(name, value);
+  }
+  return kept;
+}
+
+Request request_for(const Exchange& exchange, const ProxyOptions& options) {
+  Request request;
+  request.method = exchange.method();
+  request.target = options.target;
+  request.headers = end_to_end(exchange.headers());
+  for (const char* own : {"Host", "Expect"}) request.headers.remove(own);
+  for (const std::string& name : options.drop_headers) request.headers.remove(name);
+  for (const auto& [name, value] : options.set_headers.fields()) request.headers.remove(name);
+  for (const auto& [name, value] : options.set_headers.fields()) request.headers.add(name, value);
+  return request;
+}
+
+// Carries the request's body, then watches the client. Returns only when the client's side failed: an upstream that takes no
+// more bytes may have answered already, and the answer's side finds out.
+Task<> carry_request(Exchange& exchange, ClientStream& upstream) {
+  bool upstream_takes = true;
+  if (exchange.has_body()) {
+    Piece piece;
+    while (upstream_takes) {
+      CO_TRY(const std::size_t n, co_await exchange.read(piece.room()));
+      if (n == 0) break;
+      const auto written = co_await upstream.write(piece.room().first(n));
+      upstream_takes = written.has_value();
+    }
+  }
+  if (upstream_takes) co_await upstream.finish_request();
+  co_await exchange.disconnected();
+  co_return fail(ErrorKind::cancelled, "client_gone", "the client closed the connection");
+}
+
+Task<> carry_answer(Exchange& exchange, ClientStream& upstream, bool event_stream) {
+  CO_TRY(Response response, co_await upstream.head());
+  if (response.status < 200) co_return fail(ErrorKind::unavailable, "bad_answer", "the other end switched protocols without being asked");
+  if (event_stream) upstream.set_body_timeout(std::chrono::milliseconds(0));
+  Headers headers = end_to_end(response.headers);
+  for (const char* own : {"Date", "Server"}) headers.remove(own);
+  CO_TRY_VOID(co_await exchange.start(response.status, std::move(headers), upstream.content_length()));
+  Piece piece;
+  for (;;) {
+    CO_TRY(const std::size_t n, co_await upstream.read(piece.room()));
+    if (n == 0) break;
+    CO_TRY_VOID(co_await exchange.write(piece.room().first(n)));
+  }
+  co_return co_await exchange.finish();
+}
+
+}  // namespace
+
+Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
+  using namespace asio::experimental::awaitable_operators;
+  const BodyKind kind = !exchange.has_body() ? BodyKind::none : exchange.content_length() ? BodyKind::sized : BodyKind::chunked;
+  const std::uint64_t length = exchange.content_length().value_or(0);
+  CO_TRY(const auto upstream, co_await client.open(request_for(exchange, options), kind, length));
+  // The first to end decides, and takes the other with it: the answer is complete (or cannot be), or the client is gone.
+  // Whatever `upstream` has not finished by then is cut with it.
+  auto first = co_await (carry_answer(exchange, *upstream, options.event_stream) || carry_request(exchange, *upstream));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  co_return std::get<1>(std::move(first));
+}
+
+}  // namespace space::http
