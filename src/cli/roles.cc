@@ -1,0 +1,55 @@
+#include "cli/roles.h"
+
+#include <unistd.h>
+
+#include "api/api.h"
+#include "cli/exit_status.h"
+#include "node/node.h"
+
+namespace space::cli {
+namespace {
+
+int run_api(const ServerSettings& s) {
+  const auto listen = parse_listen(s.listen);
+  if (!listen) return kCannotServe;
+  api::ApiConfig config;
+  config.address = listen->address;
+  config.port = listen->port;
+  config.tls_certificate = s.tls_certificate;
+  config.tls_key = s.tls_key;
+  config.address_file = s.address_file();
+  config.data_dir = s.data_dir;
+  config.first_key_file = s.first_key();
+  config.node_socket = s.node_socket();
+  config.uid = ::geteuid() == 0 ? s.api_uid() : 0;
+  config.debug = s.log_level == log::Level::debug;
+  return api::run(config);
+}
+
+int run_node(const ServerSettings& s) {
+  node::NodeConfig config;
+  config.data_dir = s.data_dir;
+  config.run_dir = s.run_dir;
+  config.templates_dir = s.templates();
+  config.bases_dir = s.bases();
+  config.driver = s.driver;
+  config.uid = ::geteuid() == 0 ? s.node_uid() : 0;
+  config.api_uid = s.api_uid();
+  config.pool_spawned = s.pool_spawned;
+  config.pool_ready = s.pool_ready;
+  config.log_level = s.log_level;
+  return node::run(config);
+}
+
+}  // namespace
+
+int run_role(Role role, const ServerSettings& settings) {
+  switch (role) {
+    case Role::warden: break;
+    case Role::node: return run_node(settings);
+    case Role::api: return run_api(settings);
+  }
+  return kCannotServe;
+}
+
+}  // namespace space::cli
