@@ -1,8 +1,12 @@
 // The grammar of the `space` command, in parts. Each function adds its subcommands to `app`; a subcommand's callback puts what
-// has to be done into `chosen`, which runs after the whole line has been parsed.
+// has to be done into `line.chosen`, which runs after the whole line has been parsed.
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/client.h"
 
 namespace CLI {
 class App;
@@ -10,8 +14,19 @@ class App;
 
 namespace space::cli {
 
-using Chosen = std::function<int()>;
+struct CommandLine {
+  std::vector<std::string> guest;  // the guest's command, cut off before parsing (guest_command.h)
+  ClientOptions client;
+  std::function<int()> chosen;
+};
 
-void add_server_commands(CLI::App& app, Chosen& chosen);
+void add_server_commands(CLI::App& app, CommandLine& line);
+void add_client_options(CLI::App& app, CommandLine& line);
+void add_sandbox_commands(CLI::App& app, CommandLine& line);
+void add_process_commands(CLI::App& app, CommandLine& line);
+void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
+
+// A callback that runs `command` as a client.
+std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, int status_of_errors = 0);
 
 }  // namespace space::cli

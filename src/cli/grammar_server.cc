@@ -31,12 +31,12 @@ void add_settings(CLI::App& app, ServerSettings& s) {
 
 }  // namespace
 
-void add_server_commands(CLI::App& app, Chosen& chosen) {
+void add_server_commands(CLI::App& app, CommandLine& line) {
   auto settings = std::make_shared<ServerSettings>();
   CLI::App* serve = app.add_subcommand("serve", "Run a server on this machine")->group("Server");
   add_settings(*serve, *settings);
-  serve->callback([settings, &chosen] {
-    chosen = [settings] {
+  serve->callback([settings, &line] {
+    line.chosen = [settings] {
       log::configure("serve", settings->log_level);
       return Supervisor(*settings).run();
     };
@@ -44,8 +44,8 @@ void add_server_commands(CLI::App& app, Chosen& chosen) {
   for (const Role role : {Role::warden, Role::node, Role::api}) {
     CLI::App* one = app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
     add_settings(*one, *settings);
-    one->callback([settings, role, &chosen] {
-      chosen = [settings, role] {
+    one->callback([settings, role, &line] {
+      line.chosen = [settings, role] {
         log::configure(to_string(role), settings->log_level);
         return run_role(role, *settings);
       };

@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "cli/exit_status.h"
 #include "node/node.h"
+#include "warden/warden.h"
 
 namespace space::cli {
 namespace {
@@ -26,6 +27,16 @@ int run_api(const ServerSettings& s) {
   return api::run(config);
 }
 
+int run_warden(const ServerSettings& s) {
+  warden::WardenConfig config;
+  config.run_dir = s.run_dir.string();
+  config.data_dir = s.data_dir.string();
+  config.uid_base = s.uid_base;
+  config.peer_uids = {s.node_uid()};
+  config.allow_no_limits = s.no_limits;
+  return warden::run(config);
+}
+
 int run_node(const ServerSettings& s) {
   node::NodeConfig config;
   config.data_dir = s.data_dir;
@@ -45,7 +56,7 @@ int run_node(const ServerSettings& s) {
 
 int run_role(Role role, const ServerSettings& settings) {
   switch (role) {
-    case Role::warden: break;
+    case Role::warden: return run_warden(settings);
     case Role::node: return run_node(settings);
     case Role::api: return run_api(settings);
   }
