@@ -9,8 +9,8 @@
 namespace space::cli {
 namespace {
 
-void add_create_options(CLI::App& app, CreateOptions& o) {
-  app.add_option("-t,--template", o.template_name, "Template: name, name:tag or sha256:…")->capture_default_str();
+void add_create_options(CLI::App& app, CreateOptions& o, bool positional = true) {
+  app.add_option(positional ? "-t,--template,template" : "-t,--template", o.template_name, "Template: name, name:tag or sha256:…")->capture_default_str();
   app.add_option("--cpus", o.cpus, "Virtual CPUs");
   app.add_option("--memory", o.memory_mib, "Memory in MiB");
   app.add_option("--disk", o.disk_mib, "Size of the disk in MiB");
@@ -80,7 +80,7 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   CLI::App* shell_ = app.add_subcommand("shell", "Open a terminal in a sandbox; without one, in a new one that goes with it")->group("Commands in sandboxes");
   shell_->footer("Written: space shell [OPTIONS] [SANDBOX] [-- COMMAND…]");
   shell_->add_option("sandbox", s->sandbox, "Its id");
-  add_create_options(*shell_, s->create);
+  add_create_options(*shell_, s->create, false);
   add_command_options(*shell_, s->command);
   add_env(*shell_, s->command.env);
   shell_->callback([s, &line] {

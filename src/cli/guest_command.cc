@@ -19,6 +19,7 @@ bool takes_next_word(const CLI::App& command, const CLI::App& app, const std::st
 SplitLine split_guest_command(const CLI::App& app, const std::vector<std::string>& words) {
   SplitLine out;
   const CLI::App* command = nullptr;
+  bool word_is_run = false;
   std::size_t places_left = 0;  // positional words of ours before the guest's command
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
@@ -27,7 +28,9 @@ SplitLine split_guest_command(const CLI::App& app, const std::vector<std::string
       out.guest.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
       return out;
     }
-    if (command && !option && places_left-- == 0) {
+    // "run TEMPLATE -- COMMAND": the template may stand before the dashes, and only there.
+    const bool template_name = word_is_run && !option && i + 1 < words.size() && words[i + 1] == "--";
+    if (command && !option && !template_name && places_left-- == 0) {
       out.guest.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
       return out;
     }
@@ -42,7 +45,8 @@ SplitLine split_guest_command(const CLI::App& app, const std::vector<std::string
       out.ours.insert(out.ours.end(), words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
       return out;
     }
-    places_left = word == "run" ? 0 : 1;
+    word_is_run = word == "run";
+    places_left = word_is_run ? 0 : 1;
   }
   return out;
 }

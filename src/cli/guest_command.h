@@ -16,7 +16,8 @@ struct SplitLine {
   std::vector<std::string> guest;  // the command; empty when there is none
 };
 
-// Cuts lines of the subcommands `run` (behind its options), `exec` and `shell` (behind the sandbox). "--" cuts anywhere.
+// Cuts lines of the subcommands `run` (behind its options), `exec` and `shell` (behind the sandbox). "--" cuts anywhere; one
+// word right before it belongs to `run` as its template.
 SplitLine split_guest_command(const CLI::App& app, const std::vector<std::string>& words);
 
 }  // namespace space::cli

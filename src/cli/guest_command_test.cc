@@ -19,7 +19,7 @@ SplitLine split(const Words& words) {
     CLI::App* command = app.add_subcommand(name, "");
     command->add_option("-t,--template", text);
     command->add_flag("-k,--keep", flag);
-    if (std::string(name) != "run") command->add_option("sandbox", text);
+    command->add_option("place", text);
   }
   return split_guest_command(app, words);
 }
@@ -40,6 +40,13 @@ TEST(GuestCommand, ADoubleDashCutsAndVanishes) {
   EXPECT_EQ(split({"run", "--", "-x", "--", "y"}).guest, (Words{"-x", "--", "y"}));
   EXPECT_EQ(split({"exec", "abc", "--", "ls"}).guest, (Words{"ls"}));
   EXPECT_EQ(split({"shell", "abc", "--", "zsh"}).guest, (Words{"zsh"}));
+}
+
+TEST(GuestCommand, TheTemplateOfRunMayStandBeforeTheDashes) {
+  const SplitLine line = split({"run", "-k", "base:latest", "--", "ls", "-l"});
+  EXPECT_EQ(line.ours, (Words{"run", "-k", "base:latest"}));
+  EXPECT_EQ(line.guest, (Words{"ls", "-l"}));
+  EXPECT_EQ(split({"run", "ls", "-l", "--", "x"}).guest, (Words{"ls", "-l", "--", "x"}));
 }
 
 TEST(GuestCommand, AnOptionWithItsValueInOneWordTakesNoOther) {
