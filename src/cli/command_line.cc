@@ -8,7 +8,7 @@
 
 namespace space::cli {
 
-int run_program(int argc, char** argv) {
+int run_program(int argc, char** argv, const RunRole& run_role) {
   CLI::App app("SPACE gives an AI agent a computer of its own: a small virtual machine, driven over HTTP.", "space");
   CommandLine line;
   app.require_subcommand(1);
@@ -20,7 +20,7 @@ int run_program(int argc, char** argv) {
   add_sandbox_commands(app, line);
   add_process_commands(app, line);
   add_admin_commands(app, line);
-  add_server_commands(app, line);
+  add_server_commands(app, line, run_role);
   SplitLine split = split_guest_command(app, std::vector<std::string>(argv + 1, argv + argc));
   line.guest = std::move(split.guest);
   try {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/client.h"
+#include "cli/command_line.h"
 
 namespace CLI {
 class App;
@@ -20,7 +21,7 @@ struct CommandLine {
   std::function<int()> chosen;
 };
 
-void add_server_commands(CLI::App& app, CommandLine& line);
+void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_role);
 void add_client_options(CLI::App& app, CommandLine& line);
 void add_sandbox_commands(CLI::App& app, CommandLine& line);
 void add_process_commands(CLI::App& app, CommandLine& line);

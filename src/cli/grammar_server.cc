@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "cli/grammar.h"
-#include "cli/roles.h"
 #include "cli/server_settings.h"
 #include "cli/supervisor.h"
 
@@ -31,7 +30,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
 
 }  // namespace
 
-void add_server_commands(CLI::App& app, CommandLine& line) {
+void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_role) {
   auto settings = std::make_shared<ServerSettings>();
   CLI::App* serve = app.add_subcommand("serve", "Run a server on this machine")->group("Server");
   add_settings(*serve, *settings);
@@ -44,8 +43,8 @@ void add_server_commands(CLI::App& app, CommandLine& line) {
   for (const Role role : {Role::warden, Role::node, Role::api}) {
     CLI::App* one = app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
     add_settings(*one, *settings);
-    one->callback([settings, role, &line] {
-      line.chosen = [settings, role] {
+    one->callback([settings, role, run_role, &line] {
+      line.chosen = [settings, role, run_role] {
         log::configure(to_string(role), settings->log_level);
         return run_role(role, *settings);
       };
