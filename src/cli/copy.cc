@@ -28,8 +28,11 @@ Task<int> copy(Context& context, CopyOptions options) {
     co_return fail(ErrorKind::invalid_argument, "bad_copy", "exactly one of the two must be in a sandbox",
                    "write `space cp FILE SANDBOX:/path` or `space cp SANDBOX:/path FILE`");
   Copier copier(context, from ? from->sandbox : to->sandbox, options.user);
-  Result<> done = from ? co_await copier.down(from->path, options.to) : co_await copier.up(options.from, to->path);
-  if (!done) co_return tl::unexpected(done.error());
+  if (from) {
+    CO_TRY_VOID(co_await copier.down(from->path, options.to));
+  } else {
+    CO_TRY_VOID(co_await copier.up(options.from, to->path));
+  }
   const CopyResult& result = copier.result();
   if (context.console.as_json())
     context.console.value(json::object{{"files", result.files}, {"bytes", result.bytes}, {"skipped", result.skipped}});

@@ -59,7 +59,11 @@ Task<std::optional<http::SseEvent>> EventStream::next() {
   while (ready_.empty()) {
     if (over_) co_return std::optional<http::SseEvent>();
     if (cancelled_) co_return fail(ErrorKind::cancelled, "cancelled", "the stream was left");
-    Result<> moved = stream_ ? co_await read_more() : co_await connect();
+    Result<> moved;
+    if (stream_)
+      moved = co_await read_more();
+    else
+      moved = co_await connect();
     if (moved) {
       lost_since = std::chrono::steady_clock::now();
       continue;

@@ -37,7 +37,10 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
 Result<ListenAddress> parse_listen(std::string_view text) {
   const auto colon = text.rfind(':');
   unsigned port = 65536;
-  if (colon != std::string_view::npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+  if (colon != std::string_view::npos) {
+    const char* const end = text.data() + text.size();
+    if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 65536;
+  }
   std::string host(text.substr(0, colon == std::string_view::npos ? 0 : colon));
   if (host.size() > 2 && host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (host.empty() || port > 65535)
