@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sstream>
 #include <sys/mount.h>
