@@ -1,9 +1,12 @@
 #include "warden/cgroup.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,21 +59,19 @@ Result<> make_group(const fs::path& path) {
   return {};
 }
 
-bool has_words(const fs::path& file) {
-  const std::string have = " " + read_file(file, 65536).value_or("");
-  return std::all_of(std::begin(kControllers), std::end(kControllers), [&](std::string_view word) {
-    const auto at = have.find(fmt::format(" {}", word));
-    return at != std::string::npos && std::string_view(" \n").find(have[at + 1 + word.size()]) != std::string_view::npos;
-  });
+bool has_controllers(const fs::path& file) {
+  std::istringstream text(read_file(file, 65536).value_or(""));
+  const std::set<std::string, std::less<>> have(std::istream_iterator<std::string>(text), {});
+  return std::all_of(std::begin(kControllers), std::end(kControllers), [&](std::string_view name) { return have.contains(name); });
 }
 
 // Hands the controllers down through `space`, so that its children have limits.
 bool usable_v2(const fs::path& mount) {
-  if (mount.empty() || !has_words(mount / "cgroup.controllers")) return false;
+  if (mount.empty() || !has_controllers(mount / "cgroup.controllers")) return false;
   const fs::path parent = mount / kParent;
   const std::string all = "+memory +cpu +pids";
   (void)put(mount / "cgroup.subtree_control", all);  // usually so already; the next check decides
-  return make_group(parent) && put(parent / "cgroup.subtree_control", all) && has_words(parent / "cgroup.subtree_control");
+  return make_group(parent) && put(parent / "cgroup.subtree_control", all) && has_controllers(parent / "cgroup.subtree_control");
 }
 
 std::string amount(std::uint64_t value, std::string_view unlimited) { return value == 0 ? std::string(unlimited) : std::to_string(value); }

@@ -48,4 +48,12 @@ Result<> keep_needed_privileges() {
   return {};
 }
 
+Result<> lower_this_thread() {
+  const std::unique_ptr<std::remove_pointer_t<cap_t>, decltype(&cap_free)> now(cap_get_proc(), cap_free);
+  const cap_value_t admin = CAP_SYS_ADMIN;
+  if (!now || cap_set_flag(now.get(), CAP_EFFECTIVE, 1, &admin, CAP_CLEAR) != 0 || cap_set_proc(now.get()) != 0)
+    return fail_errno(errno, "lower a thread's capabilities");
+  return {};
+}
+
 }  // namespace space::warden

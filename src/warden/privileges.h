@@ -9,4 +9,8 @@ namespace space::warden {
 // exec. For good; before the process has threads.
 Result<> keep_needed_privileges();
 
+// Takes CAP_SYS_ADMIN from the calling thread alone, which is about to end: what it opens then gives its holder no more than the
+// opened file itself (the kernel shows physical addresses in pagemap by the rights of the opener).
+Result<> lower_this_thread();
+
 }  // namespace space::warden

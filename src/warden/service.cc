@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "net/namespace.h"
+#include "warden/privileges.h"
 
 namespace space::warden {
 namespace {
@@ -179,6 +180,9 @@ void Service::ended(int pidfd) {
                                    {"how", !ours ? "unknown" : info.si_code == CLD_EXITED ? "exit" : "signal"},
                                    {"status", ours ? info.si_status : -1}});
     vm.pidfd.reset();
+    if (!vm.ending) return;
+    // Whoever asked may have gone meanwhile.
+    if (auto gone = destroy(std::string(id)); !gone) log::error("warden.not_destroyed", {{"vm", id}, {"error", gone.error()}});
     return;
   }
 }
@@ -200,13 +204,14 @@ Result<> Service::adopt(const std::string& id, Answer& answer) {
 
 Result<> Service::open_memory(const std::string& id, Answer& answer) {
   TRY(Vm* vm, living(id));
-  TRY(Fd process, open_file(fmt::format("/proc/{}", vm->pid), O_PATH | O_DIRECTORY));
-  for (const auto& [name, flags] : {std::pair("mem", O_RDWR), std::pair("pagemap", O_RDONLY)}) {
-    Fd fd(::openat(process.get(), name, flags | O_CLOEXEC));
-    if (!fd) return fail_errno(errno, fmt::format("open {} of VM {}", name, id));
-    answer.fds.push_back(std::move(fd));
-  }
-  // The folder is that of whoever had the pid when it was opened; if the VMM lives now, it was the VMM.
+  TRY(answer.fds, net::on_own_thread([pid = vm->pid]() -> Result<std::vector<Fd>> {
+    TRY_VOID(lower_this_thread());
+    std::vector<Fd> fds(2);
+    TRY(fds[0], open_file(fmt::format("/proc/{}/mem", pid), O_RDWR));
+    TRY(fds[1], open_file(fmt::format("/proc/{}/pagemap", pid), O_RDONLY));
+    return fds;
+  }));
+  // Both are of whoever had the pid when they were opened; if the VMM lives now, that was the VMM.
   if (!wait_for_end(vm->pidfd, std::chrono::milliseconds(0))) return {};
   answer.fds.clear();
   return fail(ErrorKind::gone, "vmm_ended", fmt::format("VM {} has just ended", id), "destroy it");
@@ -234,6 +239,7 @@ Result<Service::Progress> Service::destroy(const std::string& id) {
   if (!vm) return Progress::done;
   if (vm->alive()) {
     TRY_VOID(kill_process(vm->pidfd));
+    vm->ending = true;
     return Progress::busy;
   }
   TRY_VOID(host_.cgroups.remove(id));

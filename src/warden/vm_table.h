@@ -19,6 +19,7 @@ struct Vm {
   pid_t pid = 0;                 // 0: no VMM was started
   std::uint64_t start_time = 0;  // clock ticks since boot; with pid it names the process
   Fd pidfd;                      // while it lives
+  bool ending = false;           // killed on request; when it has ended, the rest goes too
   bool alive() const { return static_cast<bool>(pidfd); }
 };
 

@@ -34,6 +34,8 @@ struct Part {
 };
 using Parts = std::map<std::string, Part>;  // by the path in the jail
 
+bool present(const fs::path& path) { return ::access(path.c_str(), F_OK) == 0; }
+
 // `ld.so --list`: lines "name => /path (0x…)"; the loader itself and the vDSO have no arrow.
 Result<> add_libraries(Parts& parts, const std::string& loader, const fs::path& file, uid_t tool_uid) {
   TRY(const std::string text, run_tool({loader, "--list", file.string()}, tool_uid));
@@ -60,8 +62,8 @@ Result<Parts> parts_of(const fs::path& program, uid_t tool_uid) {
   TRY_VOID(add_libraries(parts, loader, program, tool_uid));
   const fs::path prefix = program.parent_path().parent_path();
   for (const char* name : kFirmware)
-    if (const fs::path file = prefix / "share/qemu" / name; fs::exists(file)) parts[fmt::format("/usr/share/qemu/{}", name)] = {file};
-  if (const fs::path folder = prefix / kModuleFolder; fs::is_directory(folder)) {
+    if (const fs::path file = prefix / "share/qemu" / name; present(file)) parts[fmt::format("/usr/share/qemu/{}", name)] = {file};
+  if (const fs::path folder = prefix / kModuleFolder; present(folder)) {
     TRY(const auto names, list_directory(folder));
     for (const std::string& name : names) {
       if (!name.starts_with(kModules)) continue;
@@ -139,7 +141,7 @@ Result<VmmBuild> prepare_build(const fs::path& program, const fs::path& builds, 
   TRY(const std::string text, run_tool({resolved.string(), "--version"}, tool_uid));
   build.version = version_in(text);
   build.root = builds / build.digest;
-  if (fs::exists(build.root)) return build;
+  if (present(build.root)) return build;
   TRY_VOID(make_directories(builds, 0755));
   const fs::path aside = builds / fmt::format(".{}", new_id());
   TRY_VOID(make_directories(aside, 0755));
@@ -154,7 +156,7 @@ Result<VmmBuild> prepare_build(const fs::path& program, const fs::path& builds, 
 
 Result<fs::path> find_build(const fs::path& builds, const std::string& digest) {
   const fs::path root = builds / digest;
-  if (!fs::exists(root))
+  if (!present(root))
     return fail(ErrorKind::not_found, "vmm_build_unknown", fmt::format("the VMM build {} is not kept on this host", digest.substr(0, 12)),
                 "start the sandbox from its disk instead");
   return root;

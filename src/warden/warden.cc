@@ -58,9 +58,10 @@ Result<Host> look_at_host(const WardenConfig& config) {
   return host;
 }
 
-Result<Fd> open_door(const fs::path& path, uid_t node) {
-  TRY(Fd listener, listen_unix(path, SOCK_SEQPACKET, 0660));
-  if (::chown(path.c_str(), 0, node) != 0) return fail_errno(errno, "chown the warden's socket");
+// Who may ask is decided by the peer's uid; the file's mode only keeps others from trying.
+Result<Fd> open_door(const fs::path& path, const std::vector<uid_t>& peers) {
+  TRY(Fd listener, listen_unix(path, SOCK_SEQPACKET, peers.size() == 1 ? 0660 : 0666));
+  if (::chown(path.c_str(), 0, peers.front()) != 0) return fail_errno(errno, "chown the warden's socket");
   return listener;
 }
 
@@ -86,7 +87,7 @@ Result<> serve(const WardenConfig& config) {
                              {"accelerator", host.kvm ? "kvm" : "tcg"},
                              {"first_uid", static_cast<std::int64_t>(slots.first())}});
   const std::vector<uid_t> peers = config.peer_uids.empty() ? std::vector<uid_t>{config.uid_base + kNodeOffset} : config.peer_uids;
-  TRY(Fd listener, open_door(run / "warden.sock", peers.front()));
+  TRY(Fd listener, open_door(run / "warden.sock", peers));
   TRY(auto server, Server::make(std::move(listener), std::move(stop), peers));
   Service service(std::move(host), std::move(vms), std::move(slots), std::min(config.ready_namespaces, kMostReady),
                   [&server](const Fd& pidfd) { server->watch(pidfd); });

@@ -257,6 +257,7 @@ TEST_F(WardenTest, OpensTheMemoryOfAVmm) {
   std::uint64_t entry = 0;
   EXPECT_EQ(::pread(memory->second.get(), &entry, 8, address / 4096 * 8), 8);
   EXPECT_NE(entry >> 62, 0U) << "present";
+  EXPECT_EQ(entry & ((1ULL << 55) - 1), 0U) << "where in the machine's memory is nobody's business";
   EXPECT_TRUE(client().destroy(vm));
   EXPECT_EQ(client().open_memory(vm).error().code, "vm_unknown");
 }
