@@ -183,7 +183,9 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
   if (sandbox) {
     const bool new_digest = !outcome.template_digest.empty() && sandbox->template_digest != outcome.template_digest;
     if (new_digest) sandbox->template_digest = outcome.template_digest;
-    if (outcome.sandbox_state && can_move(sandbox->state, *outcome.sandbox_state))
+    // A create that was overtaken by a delete leaves the rest to it.
+    const bool overtaken = operation->kind == OperationKind::create && sandbox->state != S::creating;
+    if (outcome.sandbox_state && !overtaken && can_move(sandbox->state, *outcome.sandbox_state))
       move(session, *sandbox, *outcome.sandbox_state, operation->id, now_ms);
     if (sandbox->state == S::deleted) sandbox.reset();
   }
@@ -233,8 +235,9 @@ Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::stri
 }
 
 Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms) {
-  const long long changed = session.exec("UPDATE answers SET status = :status, body = :body WHERE tenant = :tenant AND name = :name AND fingerprint = :print",
-                                         answer.status, answer.body, tenant, key, answer.fingerprint);
+  const long long changed = session.exec(
+      "UPDATE answers SET status = :status, body = :body, operation = :operation WHERE tenant = :tenant AND name = :name AND fingerprint = :print",
+      answer.status, answer.body, answer.operation, tenant, key, answer.fingerprint);
   if (changed == 0) keep_answer(session, tenant, key, answer, now_ms);
   return {};
 }

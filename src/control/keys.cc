@@ -62,10 +62,6 @@ Result<std::size_t> prune(Session& session, const Retention& keep, std::int64_t 
   removed += session.exec("DELETE FROM answers WHERE created_ms < :before", now_ms - keep.answers_ms);
   removed += session.exec("DELETE FROM operations WHERE finished_ms > 0 AND finished_ms < :before", now_ms - keep.operations_ms);
   removed += session.exec("DELETE FROM events WHERE time_ms < :before", now_ms - keep.events_ms);
-  // Remains: their VM is gone (the engine saw to it), and nobody asked for a day.
-  const std::string over = "over_ms > 0 AND over_ms < :before AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND o.finished_ms = 0)";
-  removed += session.exec("DELETE FROM labels WHERE sandbox IN (SELECT id FROM sandboxes WHERE " + over + ")", now_ms - keep.remains_ms);
-  removed += session.exec("DELETE FROM sandboxes WHERE " + over, now_ms - keep.remains_ms);
   auto total = static_cast<std::size_t>(removed);
   total += prune_beyond(session, "answers", "rowid", "status > 0", keep.max_answers);
   total += prune_beyond(session, "operations", "sequence", "finished_ms > 0", keep.max_operations);

@@ -66,6 +66,14 @@ class SqliteStore : public Store {
       return rows::sandboxes(s, "WHERE ends_ms > 0 AND ends_ms <= :now ORDER BY ends_ms LIMIT 1000", now_ms);
     });
   }
+  Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) override {
+    return database_->read<std::vector<Sandbox>>([before_ms](Session& s) -> Result<std::vector<Sandbox>> {
+      return rows::sandboxes(s,
+                             "WHERE over_ms > 0 AND over_ms < :before AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
+                             "o.finished_ms = 0) LIMIT 1000",
+                             before_ms);
+    });
+  }
   Task<std::int64_t> next_deadline() override {
     return database_->read<std::int64_t>([](Session& s) -> Result<std::int64_t> {
       const auto row = s.query<long long>("SELECT COALESCE(MIN(ends_ms), 0) FROM sandboxes WHERE ends_ms > 0");

@@ -112,6 +112,7 @@ class Store {
   virtual Task<std::vector<Sandbox>> list_sandboxes(std::string tenant, Page page, SandboxFilter filter) = 0;
   virtual Task<std::vector<Owned>> owned_sandboxes() = 0;
   virtual Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) = 0;  // their time limit has passed
+  virtual Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) = 0;  // failed or ended before that time, idle
   virtual Task<std::int64_t> next_deadline() = 0;                             // the earliest ends_ms, 0: none
   virtual Task<Operation> find_operation(std::string tenant, std::string id) = 0;  // operation_not_found
   virtual Task<std::vector<Operation>> list_operations(std::string tenant, Page page, OperationFilter filter) = 0;

@@ -273,8 +273,10 @@ TEST_F(StoreTest, RetentionIsBounded) {
   EXPECT_FALSE(must(store_->begin_answer("default", "0", "p")));
   EXPECT_EQ(must(store_->list_sandboxes("default", Page{0, 100}, {})).size(), 20u);
   clock_.advance(std::chrono::hours(25));
-  must(store_->prune(few));
-  EXPECT_TRUE(must(store_->list_sandboxes("default", Page{0, 100}, {})).empty());
+  const auto remains = must(store_->old_remains(clock_.wall_ms() - few.remains_ms));
+  ASSERT_EQ(remains.size(), 20u);
+  must(store_->accept_change(operation(OperationKind::remove, remains[0].id), std::nullopt));
+  EXPECT_EQ(must(store_->old_remains(clock_.wall_ms() - few.remains_ms)).size(), 19u);
 }
 
 TEST_F(StoreTest, KeysAreFoundByHashAndTheLastOneStays) {

@@ -27,7 +27,6 @@ constexpr std::pair<S, S> kSandboxMoves[] = {
     {S::running, S::paused},   {S::running, S::deleting}, {S::running, S::ended},
     {S::paused, S::running},   {S::paused, S::deleting},  {S::paused, S::ended},
     {S::failed, S::deleting},  {S::ended, S::deleting},   {S::deleting, S::deleted},
-    {S::failed, S::deleted},   {S::ended, S::deleted},  // kept for a time to be read, then collected
 };
 
 constexpr std::pair<O, O> kOperationMoves[] = {

@@ -1,0 +1,47 @@
+// Who a request comes from. API keys look like "sk_" and 43 characters; the store knows only their SHA-256, and so does the
+// memory of this class, which saves a query for every request. For the role's loop.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "base/async.h"
+#include "base/clock.h"
+#include "control/store.h"
+#include "http/message.h"
+
+namespace space::api {
+
+struct NewKey {
+  control::Key key;
+  std::string secret;  // shown once
+};
+
+class KeyRing {
+ public:
+  KeyRing(control::Store& store, const Clock& clock) : store_(store), clock_(clock) {}
+
+  // The key in "Authorization: Bearer sk_…". unauthenticated/key_missing, key_malformed, key_unknown, key_revoked.
+  Task<control::Key> authenticate(const http::Headers& headers);
+  Task<NewKey> create(std::string tenant, std::string name);
+  Task<control::Key> revoke(std::string tenant, std::string id);
+  // Records a key whose secret was made elsewhere (the first one), when no key was ever recorded. True: recorded.
+  Task<bool> record_first(std::string secret);
+
+ private:
+  NewKey make(std::string tenant, std::string name, std::string secret) const;
+  control::Store& store_;
+  const Clock& clock_;
+  std::unordered_map<std::string, control::Key> known_;  // by hash
+};
+
+// The token of "Authorization: Bearer …", "" when there is none.
+std::string bearer(const http::Headers& headers);
+bool looks_like_key(std::string_view secret);
+std::string new_key_secret();
+
+// For the very first start, as the user who may write there: makes the file (mode 0600) when `database` does not exist yet and
+// there is none, and gives its content; "" when neither file nor need is there. Blocks.
+Result<std::string> first_key(const std::filesystem::path& file, const std::filesystem::path& database);
+
+}  // namespace space::api

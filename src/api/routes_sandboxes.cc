@@ -1,0 +1,161 @@
+// Sandboxes: create, look, delete, pause, resume. Every change becomes an operation that the store has before the answer goes out.
+#include "api/idempotency.h"
+#include "api/render.h"
+#include "api/request.h"
+#include "api/routes.h"
+#include "base/random.h"
+
+namespace space::api {
+namespace {
+
+using control::Operation;
+using control::OperationKind;
+using control::OperationState;
+using control::Sandbox;
+using std::chrono::seconds;
+
+// How a change is answered: `accepted` at once, `done` when it was waited for and succeeded.
+struct Statuses {
+  int accepted = 202;
+  int done = 200;
+};
+
+// The answer after waiting. An operation that failed answers with its error, and names itself.
+Task<> answer_waited(Services& services, http::Exchange& exchange, Operation operation, Statuses statuses, seconds wait) {
+  if (!is_finished(operation.state)) {
+    CO_TRY(operation, co_await services.engine.wait(tenant_of(exchange), operation.id, wait));
+  }
+  std::optional<Sandbox> sandbox;
+  if (auto found = co_await services.store.find_sandbox(tenant_of(exchange), operation.sandbox)) sandbox = std::move(*found);
+  if (operation.state == OperationState::failed || operation.state == OperationState::cancelled) {
+    const Error error = operation.error.value_or(Error{ErrorKind::internal, "operation_failed", "the operation failed", ""});
+    const json::object more{{"operation", render(operation)}};
+    co_return co_await exchange.reply(problem_with(error, more));
+  }
+  const bool done = operation.state == OperationState::succeeded;
+  std::string body = render_change(operation, sandbox ? &*sandbox : nullptr);
+  if (done) {  // the answer kept at the accept said 202: whoever repeats the request shall get this one
+    CO_TRY(const auto key, idempotency_key(exchange));
+    if (key) {
+      control::KeptAnswer keep{exchange.attributes["fingerprint"], statuses.done, body, operation.id};
+      (void)co_await services.store.remember_answer(tenant_of(exchange), *key, std::move(keep));
+    }
+  }
+  http::Response response = http::json_response(done ? statuses.done : statuses.accepted, std::move(body));
+  response.headers.set("Preference-Applied", "wait");
+  response.headers.set("Location", "/v1/operations/" + operation.id);
+  co_return co_await exchange.reply(std::move(response));
+}
+
+Task<> answer(Services& services, http::Exchange& exchange, control::Accepted accepted, Statuses statuses, seconds wait) {
+  exchange.attributes["operation"] = accepted.operation.id;
+  const bool waits = wait.count() > 0 && !accepted.operation.id.empty();
+  if (accepted.replay && (accepted.replay->status != statuses.accepted || !waits))
+    co_return co_await exchange.reply(replayed(accepted.replay->status, std::move(accepted.replay->body)));
+  if (waits) co_return co_await http::until_disconnected(exchange, answer_waited(services, exchange, std::move(accepted.operation), statuses, wait));
+  http::Response response = http::json_response(statuses.accepted, render_change(accepted.operation, &accepted.sandbox));
+  response.headers.set("Location", "/v1/operations/" + accepted.operation.id);
+  co_return co_await exchange.reply(std::move(response));
+}
+
+Task<> create(Services& services, http::Exchange& exchange) {
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  CO_TRY(CreateBody wanted, read_create(body));
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  CO_TRY(const control::TemplateSize size, co_await services.node.template_size(wanted.template_reference));
+
+  Sandbox sandbox;
+  sandbox.id = new_id();
+  sandbox.tenant = tenant_of(exchange);
+  sandbox.template_reference = std::move(wanted.template_reference);
+  sandbox.cpus = wanted.cpus.value_or(size.cpus);
+  sandbox.memory_mib = wanted.memory_mib.value_or(size.memory_mib);
+  sandbox.disk_mib = wanted.disk_mib.value_or(size.disk_mib);
+  sandbox.metadata = std::move(wanted.metadata);
+  sandbox.time_limit_s = wanted.time_limit_s;
+  sandbox.created_ms = services.clock.wall_ms();
+
+  json::object env;
+  for (const auto& [name, value] : wanted.env) env[name] = value;
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = sandbox.tenant;
+  operation.sandbox = sandbox.id;
+  operation.kind = OperationKind::create;
+  operation.created_ms = sandbox.created_ms;
+  const json::object request{{"env", std::move(env)}};
+  operation.request = json::serialize(request);
+
+  CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(sandbox), std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 201};
+  co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
+}
+
+Task<> change(Services& services, http::Exchange& exchange, OperationKind kind) {
+  CO_TRY(std::string id, sandbox_id(exchange));
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  JsonReader reader(body);
+  CO_TRY_VOID(reader.done());
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = tenant_of(exchange);
+  operation.sandbox = std::move(id);
+  operation.kind = kind;
+  if (kind == OperationKind::remove) operation.reason = "requested";
+  operation.created_ms = services.clock.wall_ms();
+  CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 200};
+  co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
+}
+
+Task<> remove(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::remove); }
+Task<> pause(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::pause); }
+Task<> resume(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::resume); }
+
+Task<> get(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  CO_TRY(std::string id, sandbox_id(exchange));
+  CO_TRY(const Sandbox sandbox, co_await services.store.find_sandbox(tenant_of(exchange), std::move(id)));
+  co_return co_await exchange.reply(http::json_response(200, json::serialize(render(sandbox))));
+}
+
+Task<> list(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  control::Page page = read_page(query);
+  control::SandboxFilter filter;
+  for (const std::string& name : query.list("state")) {
+    const auto state = control::sandbox_state(name);
+    if (!state) query.reject("state", "must be creating, running, paused, deleting, failed or ended");
+    filter.states.push_back(state.value_or(control::SandboxState::running));
+  }
+  filter.metadata = query.starting_with("metadata.", 16);
+  CO_TRY_VOID(query.done());
+  const std::size_t limit = page.limit++;  // one more tells whether there is a next page
+  CO_TRY(const auto sandboxes, co_await services.store.list_sandboxes(tenant_of(exchange), page, std::move(filter)));
+  json::array items;
+  for (std::size_t i = 0; i < std::min(limit, sandboxes.size()); ++i) items.push_back(render(sandboxes[i]));
+  json::object out{{"sandboxes", std::move(items)}, {"next", nullptr}};
+  if (sandboxes.size() > limit) out["next"] = write_cursor(sandboxes[limit - 1].sequence);
+  co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
+}
+
+}  // namespace
+
+void add_sandbox_routes(Routes& routes) {
+  routes.add("POST", "/v1/sandboxes", Access::key, Repeat::recorded, create);
+  routes.add("GET", "/v1/sandboxes", Access::key, Repeat::safe, list);
+  routes.add("GET", "/v1/sandboxes/{id}", Access::key, Repeat::safe, get);
+  routes.add("DELETE", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, remove);
+  routes.add("POST", "/v1/sandboxes/{id}/pause", Access::key, Repeat::recorded, pause);
+  routes.add("POST", "/v1/sandboxes/{id}/resume", Access::key, Repeat::recorded, resume);
+}
+
+}  // namespace space::api

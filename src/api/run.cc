@@ -1,0 +1,178 @@
+// The life of the api role: what needs root first, then the loop, then a clean end.
+#include <fmt/format.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include "api/api.h"
+#include "api/routes.h"
+#include "api/services.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "control/sqlite_store.h"
+#include "http/tls.h"
+
+namespace space::api {
+namespace {
+
+constexpr std::chrono::seconds kGrace{3};
+
+struct Opened {  // what was opened while we still might be root
+  Fd listener;
+  std::shared_ptr<http::TlsContext> tls;
+  std::string url;
+  std::string first_key;
+};
+
+Result<> check(const ApiConfig& config) {
+  boost::system::error_code error;
+  const auto address = asio::ip::make_address(config.address, error);
+  if (error)
+    return fail(ErrorKind::invalid_argument, "address_invalid", fmt::format("'{}' is no IP address", config.address), "give an address such as 127.0.0.1, not a name");
+  const bool tls = !config.tls_certificate.empty() && !config.tls_key.empty();
+  if (config.tls_certificate.empty() != config.tls_key.empty())
+    return fail(ErrorKind::invalid_argument, "tls_incomplete", "a TLS certificate needs its key, and the other way round", "give both files, or none");
+  if (!address.is_loopback() && !tls)
+    return fail(ErrorKind::invalid_argument, "tls_required", fmt::format("{} can be reached from other machines: API keys would cross the network in the clear", config.address),
+                "give a TLS certificate and its key, or listen on 127.0.0.1 behind a proxy that speaks TLS");
+  return {};
+}
+
+std::filesystem::path database_of(const ApiConfig& config) { return config.data_dir / "control" / "space.db"; }
+
+Result<> own(const std::filesystem::path& path, std::uint32_t uid) {
+  if (uid == 0 || ::geteuid() != 0) return {};
+  if (::chown(path.c_str(), uid, uid) != 0) return fail_errno(errno, "give away " + path.string());
+  return {};
+}
+
+Result<Opened> open_all(const ApiConfig& config) {
+  TRY_VOID(check(config));
+  Opened out;
+  if (!config.tls_key.empty()) {
+    TRY(out.tls, http::TlsContext::from_files(config.tls_certificate.string(), config.tls_key.string()));
+  }
+  TRY_VOID(make_directories(config.data_dir, 0755));
+  TRY_VOID(make_directories(database_of(config).parent_path(), 0700));
+  TRY_VOID(own(database_of(config).parent_path(), config.uid));
+  TRY(out.first_key, first_key(config.first_key_file.empty() ? config.data_dir / "first.key" : config.first_key_file, database_of(config)));
+  TRY(out.listener, http::listen_tcp(config.address, config.port));
+  TRY(const std::uint16_t port, http::local_port(out.listener));
+  const bool v6 = config.address.find(':') != std::string::npos;
+  out.url = fmt::format("{}://{}:{}", out.tls ? "https" : "http", v6 ? "[" + config.address + "]" : config.address, port);
+  return out;
+}
+
+// For good: no way back to root, and nothing that a program started from here could win.
+Result<> drop_root(std::uint32_t uid) {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "give up new privileges");
+  if (uid == 0 || ::geteuid() != 0) return {};
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0) return fail_errno(errno, "become the api's user");
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "become undumpable");
+  return {};
+}
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+control::EngineOptions engine_options(const ApiConfig& config) {
+  control::EngineOptions options;
+  options.patience = std::chrono::seconds(config.node_patience_s);
+  options.max_running = config.max_running;
+  options.max_pending = config.max_pending;
+  return options;
+}
+
+// Members end in the order opposite to their making: requests first, the database behind them.
+struct Role {
+  Role(asio::io_context& loop, std::unique_ptr<control::Store> opened, const ApiConfig& config)
+      : store(std::move(opened)),
+        node(loop.get_executor(), config.node_socket.string(), system_clock()),
+        engine(loop.get_executor(), *store, node, system_clock(), engine_options(config)),
+        keys(*store, system_clock()),
+        services(loop.get_executor(), *store, engine, node, keys, system_clock()) {
+    add_routes(services, router);
+    http::Options options;
+    options.server_name = "space";
+    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return router(exchange); }, options);
+  }
+  std::unique_ptr<control::Store> store;
+  control::Node node;
+  control::Engine engine;
+  KeyRing keys;
+  Services services;
+  http::Router router;
+  std::unique_ptr<http::Server> server;
+};
+
+Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
+  if (!opened.first_key.empty()) CO_TRY_VOID(co_await role.keys.record_first(opened.first_key));
+  CO_TRY(const std::size_t keys, co_await role.store->count_keys());
+  if (keys == 0)
+    co_return fail(ErrorKind::conflict, "no_key", "the database has no API key and there is no first.key", "remove the empty control/space.db and start again: a key is made then");
+  CO_TRY_VOID(co_await role.engine.start());
+  CO_TRY_VOID(role.server->serve(std::move(opened.listener), opened.tls));
+  if (!config.address_file.empty()) CO_TRY_VOID(write_file_durable(config.address_file, opened.url + "\n", 0644));
+  log::info("api.listening", {{"url", opened.url}});
+  co_return Result<>();
+}
+
+asio::awaitable<void> live(asio::io_context& loop, Role& role, Opened& opened, const ApiConfig& config, int& status) {
+  asio::signal_set signals(loop, SIGTERM, SIGINT);
+  auto begun = co_await begin(role, opened, config);
+  if (!begun) {
+    log::error("api.not_started", {{"error", begun.error()}});
+    fmt::print(stderr, "space api: {}\n", describe(begun.error()));
+  } else {
+    status = 0;
+    boost::system::error_code ignored;
+    co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    log::info("api.stopping");
+  }
+  role.services.stopping = true;
+  role.engine.stop();
+  role.services.appended.notify_all();
+  co_await role.server->stop(kGrace);
+  if (begun && !config.address_file.empty()) ::unlink(config.address_file.c_str());
+  loop.stop();
+}
+
+}  // namespace
+
+int run(const ApiConfig& config) {
+  log::configure("api", config.debug ? log::Level::debug : log::Level::info);
+  ::umask(022);
+  std::signal(SIGPIPE, SIG_IGN);
+  raise_file_limit();
+  const auto stop = [](const Error& error) {
+    log::error("api.not_started", {{"error", error}});
+    fmt::print(stderr, "space api: {}\n", describe(error));
+    return 1;
+  };
+  auto opened = open_all(config);
+  if (!opened) return stop(opened.error());
+  if (auto dropped = drop_root(config.uid); !dropped) return stop(dropped.error());
+
+  asio::io_context loop(1);
+  auto store = control::open_sqlite_store(database_of(config), loop.get_executor(), system_clock());
+  if (!store) return stop(store.error());
+  int status = 1;
+  Role role(loop, std::move(*store), config);
+  spawn(loop.get_executor(), live(loop, role, *opened, config, status));
+  loop.run();
+  log::info("api.stopped");
+  return status;
+}
+
+}  // namespace space::api

@@ -1,0 +1,113 @@
+// Carries operations out. Each is recorded before it starts (accept), given to node (which is idempotent by operation), and its
+// end is recorded before anybody is told. So a kill at any moment leaves one of three things, and `start` goes on from each:
+//   accepted, node never asked      → asked now
+//   node asked, its answer unknown  → asked again, the same answer comes
+//   node done, end not recorded     → the same
+// Per sandbox one operation at a time, in the order in which they were accepted; different sandboxes side by side.
+//
+// Beside that it keeps store and node in agreement (reconcile), ends sandboxes whose time has passed, and throws away what is old.
+// Everything here belongs to one loop.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "base/async.h"
+#include "base/clock.h"
+#include "control/node.h"
+#include "control/store.h"
+
+namespace space::control {
+
+struct EngineOptions {
+  std::chrono::milliseconds patience{60'000};  // how long an operation waits for a node that does not answer
+  std::size_t max_running = 64;
+  std::size_t max_pending = 10'000;
+  std::chrono::milliseconds reconcile_every{60'000};
+  std::chrono::milliseconds prune_every{300'000};
+  Retention retention;
+};
+
+class Engine {
+ public:
+  Engine(asio::any_io_executor executor, Store& store, Node& node, const Clock& clock, EngineOptions options);
+  ~Engine();
+
+  // Takes up what an earlier process left unfinished, then runs in the background until `stop`.
+  Task<> start();
+  // Starts nothing new and lets go of node's calls under way; the next start takes them up.
+  void stop();
+
+  // The store's verbs of the same names, followed by the work. too_many_operations when too much waits already.
+  Task<Accepted> create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep);
+  Task<Accepted> change(Operation operation, std::optional<Idempotency> keep);
+  Task<Operation> cancel(std::string tenant, std::string id);
+
+  // The operation as it is this moment. operation_not_found.
+  Task<Operation> find(std::string tenant, std::string id);
+  // Returns when the operation is over or changed from `seen`, at the latest after `time`.
+  Task<Operation> wait(std::string tenant, std::string id, std::chrono::milliseconds time, std::optional<OperationState> seen = std::nullopt);
+
+  struct Gauges {
+    std::size_t running = 0, pending = 0;
+    std::uint64_t succeeded = 0, failed = 0, cancelled = 0;
+  };
+  Gauges gauges() const;
+
+ private:
+  struct Live;  // an operation under way
+  struct Lane;  // the operations of one sandbox
+  using LivePtr = std::shared_ptr<Live>;
+
+  Result<> admit() const;
+  LivePtr enqueue(const Operation& operation, const Sandbox& sandbox);
+  void pump();
+  asio::awaitable<void> run_lane(std::string sandbox);
+  asio::awaitable<void> carry_out(LivePtr live);
+  Task<NodeDone> ask_node(LivePtr live);
+  Task<NodeDone> ask_once(const Live& live);
+  Outcome judge(const Live& live, Result<NodeDone> result);
+  asio::awaitable<void> record_end(LivePtr live, Outcome outcome);
+  void request_end(const LivePtr& live);  // of an operation that was asked to end
+  asio::awaitable<void> take_away(std::string sandbox, std::string operation);
+
+  // engine_upkeep.cc
+  asio::awaitable<void> watch_node();
+  asio::awaitable<void> watch_deadlines();
+  asio::awaitable<void> reconcile_loop();
+  asio::awaitable<void> prune_loop();
+  Task<> reconcile();
+  Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now);
+  asio::awaitable<void> ended_by_itself(std::string sandbox, std::string reason);
+  Task<> remove_for(std::string tenant, std::string sandbox, std::string reason);
+
+  asio::any_io_executor executor_;
+  Store& store_;
+  Node& node_;
+  const Clock& clock_;
+  EngineOptions options_;
+  bool stopping_ = false;
+
+  std::unordered_map<std::string, LivePtr> live_;  // by operation
+  std::unordered_map<std::string, Lane> lanes_;    // by sandbox
+  std::deque<std::string> ready_;                  // sandboxes whose lane waits for a place
+  std::size_t running_ = 0;
+  Gauges gauges_;
+
+  // A wake-up that comes while its loop is at work is not lost: the counter has moved on.
+  struct Bell {
+    explicit Bell(asio::any_io_executor executor) : signal(std::move(executor)) {}
+    void ring() {
+      ++rung;
+      signal.notify_all();
+    }
+    std::uint64_t rung = 0;
+    Signal signal;
+  };
+  Bell deadlines_, reconciles_, retries_, stopped_;
+};
+
+}  // namespace space::control

@@ -1,0 +1,163 @@
+// The engine's loops beside the operations: node's own events, time limits, agreement between store and node, retention.
+#include "base/log.h"
+#include "base/random.h"
+#include "control/engine.h"
+#include "control/engine_state.h"
+
+namespace space::control {
+namespace {
+using std::chrono::milliseconds;
+}
+
+asio::awaitable<void> Engine::watch_node() {
+  milliseconds pause{50};
+  while (!stopping_) {
+    const auto connected = [this, &pause] {
+      pause = milliseconds(50);
+      retries_.ring();     // what waits for node need not wait longer
+      reconciles_.ring();  // what happened meanwhile was told to nobody
+    };
+    const auto ended = [this](std::string sandbox, std::string reason) { spawn(executor_, ended_by_itself(std::move(sandbox), std::move(reason))); };
+    auto result = co_await node_.follow(connected, ended);
+    if (stopping_) co_return;
+    if (!result) log::debug("node.events_lost", {{"error", result.error()}});
+    (void)co_await stopped_.signal.wait_for(pause);
+    pause = std::min(pause * 2, milliseconds(1'000));
+  }
+}
+
+asio::awaitable<void> Engine::ended_by_itself(std::string sandbox, std::string reason) {
+  if (reason.empty()) reason = "unknown";
+  const auto lane = lanes_.find(sandbox);
+  if (lane != lanes_.end() && lane->second.current) {
+    lane->second.end_reason = reason;  // after the operation under way, which decides what there is to end
+    co_return;
+  }
+  auto ended = co_await store_.end_sandbox(sandbox, reason);
+  if (!ended)
+    log::error("sandbox.end_not_recorded", {{"sandbox", sandbox}, {"error", ended.error()}});  // the next reconciliation sees it
+  else if (*ended)
+    log::warn("sandbox.ended", {{"sandbox", sandbox}, {"reason", reason}});
+}
+
+asio::awaitable<void> Engine::watch_deadlines() {
+  constexpr std::int64_t kLongest = 3600'000;
+  while (!stopping_) {
+    const auto rung = deadlines_.rung;
+    auto due = co_await store_.due_sandboxes(clock_.wall_ms());
+    if (due)
+      for (const Sandbox& sandbox : *due)
+        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
+          log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
+    const auto next = co_await store_.next_deadline();
+    if (stopping_) co_return;
+    if (rung != deadlines_.rung) continue;
+    // Never under 20 ms: a sandbox that could not be deleted stays due. The wall clock may jump, so look at least hourly.
+    const std::int64_t left = next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
+    (void)co_await deadlines_.signal.wait_for(milliseconds(left));
+  }
+}
+
+Task<> Engine::remove_for(std::string tenant, std::string sandbox, std::string reason) {
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = std::move(tenant);
+  operation.sandbox = std::move(sandbox);
+  operation.kind = OperationKind::remove;
+  operation.reason = std::move(reason);
+  operation.created_ms = clock_.wall_ms();
+  auto accepted = co_await change(std::move(operation), std::nullopt);
+  if (!accepted && accepted.error().kind != ErrorKind::not_found) co_return tl::unexpected(accepted.error());
+  co_return Result<>();
+}
+
+asio::awaitable<void> Engine::reconcile_loop() {
+  while (!stopping_) {
+    const auto rung = reconciles_.rung;
+    if (node_.reachable()) {
+      auto done = co_await reconcile();
+      if (!done) log::warn("reconcile.failed", {{"error", done.error()}});
+    }
+    if (stopping_) co_return;
+    if (rung != reconciles_.rung) {
+      co_await sleep_for(milliseconds(100));  // not in a storm of wishes
+      continue;
+    }
+    (void)co_await reconciles_.signal.wait_for(options_.reconcile_every);
+  }
+}
+
+// The store is read before and after node is asked, so that what is made or deleted meanwhile is not taken for a difference: a
+// sandbox is lost only if the store had it before the inventory and still has it the same way; a VM is nobody's only if the store
+// does not have it after.
+Task<> Engine::reconcile() {
+  const auto by_id = [](std::vector<Owned> list) {
+    std::unordered_map<std::string, Owned> out;
+    for (Owned& owned : list) out.emplace(owned.id, owned);
+    return out;
+  };
+  CO_TRY(auto first, co_await store_.owned_sandboxes());
+  const auto before = by_id(std::move(first));
+  CO_TRY(const auto inventory, co_await node_.inventory());
+  CO_TRY(auto second, co_await store_.owned_sandboxes());
+  const auto now = by_id(std::move(second));
+
+  std::unordered_map<std::string, bool> there;
+  for (const NodeSandbox& sandbox : inventory) {
+    there.emplace(sandbox.id, true);
+    CO_TRY_VOID(co_await settle(sandbox, before, now));
+  }
+  for (const auto& [id, owned] : now) {
+    if (owned.busy) continue;
+    if (owned.state == SandboxState::deleting) {  // a delete that failed: it is still wanted
+      CO_TRY_VOID(co_await remove_for(owned.tenant, id, "requested"));
+      continue;
+    }
+    const auto earlier = before.find(id);
+    const bool settled = earlier != before.end() && !earlier->second.busy && earlier->second.state == owned.state;
+    if (settled && can_move(owned.state, SandboxState::ended) && !there.contains(id)) co_await ended_by_itself(id, "lost");
+  }
+  co_return Result<>();
+}
+
+Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now) {
+  const auto ours = now.find(there.id);
+  const bool nobody = ours == now.end();
+  // One that failed or ended here has no VM any more, whatever node found again.
+  const bool over = !nobody && !ours->second.busy && (ours->second.state == SandboxState::failed || (ours->second.state == SandboxState::ended && there.state != "ended"));
+  if (nobody || over) {
+    log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
+    auto removed = co_await node_.remove(there.id, new_id());
+    if (!removed) co_return tl::unexpected(removed.error());
+    co_return Result<>();
+  }
+  if (ours->second.busy) co_return Result<>();
+  if (there.state == "ended" && can_move(ours->second.state, SandboxState::ended)) {
+    co_await ended_by_itself(there.id, there.end_reason);
+    co_return Result<>();
+  }
+  const auto state = sandbox_state(there.state);
+  const auto earlier = before.find(there.id);
+  const bool settled = earlier != before.end() && !earlier->second.busy && earlier->second.state == ours->second.state;
+  if (settled && state && *state != ours->second.state && (*state == SandboxState::running || *state == SandboxState::paused)) {
+    CO_TRY(const bool corrected, co_await store_.correct_state(there.id, *state));
+    if (corrected) log::warn("reconcile.corrected", {{"sandbox", there.id}, {"state", there.state}});
+  }
+  co_return Result<>();
+}
+
+asio::awaitable<void> Engine::prune_loop() {
+  while (!stopping_) {
+    auto old = co_await store_.old_remains(clock_.wall_ms() - options_.retention.remains_ms);
+    if (old)
+      for (const Sandbox& sandbox : *old)
+        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "expired"); !removed)
+          log::warn("remains.not_deleted", {{"sandbox", sandbox.id}, {"error", removed.error()}});
+    auto pruned = co_await store_.prune(options_.retention);
+    if (!pruned) log::error("store.prune_failed", {{"error", pruned.error()}});
+    if (stopping_) co_return;
+    (void)co_await stopped_.signal.wait_for(options_.prune_every);
+  }
+}
+
+}  // namespace space::control

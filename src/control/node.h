@@ -1,0 +1,78 @@
+// node as the control plane sees it: typed calls over its Unix socket. What node answers is read strictly, since guests stand
+// behind it; a node that cannot be reached, or whose answer broke off, gives unavailable/node_unavailable.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/async.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "control/types.h"
+#include "http/client.h"
+
+namespace space::control {
+
+struct NodeDone {
+  std::string template_digest;  // "" where node gave none
+  std::vector<Span> spans;      // start_us from node's own start
+};
+
+struct NodeSandbox {
+  std::string id, tenant, state, end_reason;
+};
+
+struct TemplateSize {
+  std::int64_t cpus = 1, memory_mib = 512, disk_mib = 4096;
+};
+
+class Node {
+ public:
+  Node(asio::any_io_executor executor, std::string socket_path, const Clock& clock);
+  ~Node();
+
+  // All four are idempotent by (sandbox, operation): they may be repeated after a lost answer.
+  Task<NodeDone> create(const Sandbox& sandbox, const Operation& operation);
+  Task<NodeDone> remove(std::string sandbox, std::string operation);  // what node does not know is gone already
+  Task<NodeDone> pause(std::string sandbox, std::string operation);
+  Task<NodeDone> resume(std::string sandbox, std::string operation);
+
+  Task<std::vector<NodeSandbox>> inventory();
+  Task<json::object> info();
+  // The default size of a template. Remembered for a few seconds, so that a create costs no question. template_not_found.
+  Task<TemplateSize> template_size(std::string reference);
+  void forget_template_sizes();
+
+  // Node's own events until the stream breaks: `connected` once, then `ended` for every sandbox that ended by itself.
+  Task<> follow(std::function<void()> connected, std::function<void(std::string sandbox, std::string reason)> ended);
+
+  // For the data plane, which http::forward carries: many connections, no long waits.
+  http::Client& forwarding() { return *forwarding_; }
+
+  // False after a call found nobody there, until one finds somebody. `down_since_us` is the monotonic time of the change.
+  bool reachable() const { return reachable_; }
+  std::int64_t down_since_us() const { return down_since_us_; }
+
+ private:
+  Task<json::object> ask(std::string method, std::string target, std::string body = {});
+  Task<NodeDone> change(std::string method, std::string target, std::string body);
+  void seen(bool there);
+
+  const Clock& clock_;
+  std::unique_ptr<http::Client> client_, forwarding_, watching_;
+  bool reachable_ = false;
+  std::int64_t down_since_us_ = 0;
+  struct Remembered {
+    TemplateSize size;
+    std::int64_t until_us = 0;
+  };
+  std::map<std::string, Remembered> sizes_;
+};
+
+Error node_unavailable(std::string_view why);
+
+}  // namespace space::control
