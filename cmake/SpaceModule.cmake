@@ -1,6 +1,8 @@
 # space_module(NAME [LINK targets…]): one folder of src/ as one static library and, from its *_test.cc, one test program.
 # Files are found by their names: x.h, x.cc, x_test.cc; x_fuzz.cc becomes a libFuzzer target of its own.
-# main.cc belongs to a program, never to the library.
+# main.cc belongs to a program, never to the library. `fuzzers` builds every fuzz target.
+add_custom_target(fuzzers)
+
 function(space_module NAME)
   cmake_parse_arguments(M "" "" "LINK" ${ARGN})
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
@@ -19,7 +21,7 @@ function(space_module NAME)
     target_link_libraries(space_${NAME} INTERFACE space_options ${M_LINK})
   endif()
 
-  if(TESTS)
+  if(TESTS AND NOT SPACE_FUZZ)
     add_executable(${NAME}_test ${TESTS})
     target_link_libraries(${NAME}_test PRIVATE space_${NAME} GTest::gmock GTest::gtest_main)
     space_precompile(${NAME}_test)
@@ -33,6 +35,7 @@ function(space_module NAME)
       get_filename_component(TARGET ${FUZZER} NAME_WE)
       add_executable(${TARGET} ${FUZZER})
       target_link_libraries(${TARGET} PRIVATE space_${NAME} -fsanitize=fuzzer)
+      add_dependencies(fuzzers ${TARGET})
     endforeach()
   endif()
 endfunction()

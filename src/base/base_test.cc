@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <set>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -101,6 +103,25 @@ TEST(UnixSocket, HandsOverDescriptors) {
 TEST(Clock, PrintsRfc3339) {
   EXPECT_EQ(rfc3339(0), "1970-01-01T00:00:00.000Z");
   EXPECT_EQ(rfc3339(1'700'000'000'123), "2023-11-14T22:13:20.123Z");
+}
+
+TEST(Files, CopyBetweenFilesystemsKeepsContentAndHoles) {
+  auto dir = TempDir::make("/tmp", "space-base-test-");
+  ASSERT_TRUE(dir);
+  Fd from = *open_file(dir->path() / "from", O_RDWR | O_CREAT);
+  const std::string text(300'000, 'x');
+  ASSERT_TRUE(pwrite_all(from, as_bytes(text), 1 << 20));
+  ASSERT_EQ(::ftruncate(from.get(), 8 << 20), 0);
+  const Fd to(::memfd_create("to", MFD_CLOEXEC));  // tmpfs, which shares no way of copying with disk filesystems
+  auto copied = copy_file_sparse(from, to);
+  ASSERT_TRUE(copied) << describe(copied.error());
+  struct stat st{};
+  ASSERT_EQ(::fstat(to.get(), &st), 0);
+  EXPECT_EQ(st.st_size, 8 << 20);
+  EXPECT_LT(st.st_blocks * 512, 1 << 20);
+  std::string back(text.size(), '\0');
+  ASSERT_TRUE(pread_all(to, std::as_writable_bytes(std::span(back)), 1 << 20));
+  EXPECT_EQ(back, text);
 }
 
 }  // namespace

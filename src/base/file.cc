@@ -118,6 +118,22 @@ Result<std::vector<std::string>> list_directory(const fs::path& path) {
   return names;
 }
 
+namespace {
+
+// Between filesystems that have no common way of their own (copy_file_range(2): EXDEV).
+Result<> copy_by_hand(const Fd& from, const Fd& to, off_t at, off_t end) {
+  std::vector<std::byte> buffer(256 << 10);
+  while (at < end) {
+    const std::span part(buffer.data(), std::min(buffer.size(), static_cast<std::size_t>(end - at)));
+    TRY_VOID(pread_all(from, part, static_cast<std::uint64_t>(at)));
+    TRY_VOID(pwrite_all(to, part, static_cast<std::uint64_t>(at)));
+    at += static_cast<off_t>(part.size());
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<> copy_file_sparse(const Fd& from, const Fd& to) {
   if (::ioctl(to.get(), FICLONE, from.get()) == 0) return {};
   struct stat st{};
@@ -133,6 +149,10 @@ Result<> copy_file_sparse(const Fd& from, const Fd& to) {
     while (in < hole) {
       const ssize_t n = ::copy_file_range(from.get(), &in, to.get(), &out, static_cast<std::size_t>(hole - in), 0);
       if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS)) {
+        TRY_VOID(copy_by_hand(from, to, in, hole));
+        break;
+      }
       if (n < 0) return fail_errno(errno, "copy");
       if (n == 0) break;
     }

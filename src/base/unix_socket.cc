@@ -35,10 +35,11 @@ Result<Fd> listen_unix(const std::filesystem::path& path, int type, unsigned mod
   Fd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd) return fail_errno(errno, "socket");
   ::unlink(path.c_str());
-  // fchmod before bind sets the mode of the file that bind makes, so that there is no moment with another one.
+  // fchmod before bind sets the mode of the file that bind makes, less the umask; so there is no moment with more than `mode`.
   if (::fchmod(fd.get(), mode) != 0) return fail_errno(errno, "fchmod of a socket");
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
     return fail_errno(errno, fmt::format("bind {}", path.string()));
+  if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, fmt::format("chmod {}", path.string()));
   if (::listen(fd.get(), backlog) != 0) return fail_errno(errno, "listen");
   return fd;
 }

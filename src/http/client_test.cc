@@ -300,7 +300,6 @@ TEST(Client, MovesLargeBodiesNearMemorySpeed) {
       const auto ms = [](auto from, auto to) { return static_cast<int>(std::chrono::duration_cast<milliseconds>(to - from).count()); };
       RecordProperty(std::string(path + 1) + "_up_ms", ms(begin, uploaded));
       RecordProperty(std::string(path + 1) + "_down_ms", ms(uploaded, std::chrono::steady_clock::now()));
-      std::printf("%s: up %d ms, down %d ms\n", path, ms(begin, uploaded), ms(uploaded, std::chrono::steady_clock::now()));
     }
   });
 }

@@ -104,11 +104,11 @@ asio::awaitable<Transfer> Connection::receive_ahead() {
   co_return transfer;
 }
 
-asio::awaitable<BodyReader::Piece> Connection::read_body(BodyReader& body, std::span<std::byte> into, bool& timed_out) {
+asio::awaitable<BodyReader::Piece> Connection::read_body(BodyReader& body, std::span<std::byte> into, milliseconds limit, bool& timed_out) {
   const ReadTurn turn(reading_);
   if (!turn.mine()) co_return BodyReader::Piece{0, BodyReader::Piece::Fault::failed, asio::error::already_started};
   read_expired_ = false;
-  read_watch_.set(core_->options.body_timeout);
+  read_watch_.set(limit);
   const BodyReader::Piece piece = co_await body.read(*stream_, in_, into);
   read_watch_.clear();
   timed_out = read_expired_ && piece.fault == BodyReader::Piece::Fault::failed;
@@ -211,7 +211,7 @@ asio::awaitable<bool> Connection::drain(BodyReader body) {
   std::array<std::byte, 16 << 10> waste;
   while (!body.done()) {
     bool timed_out = false;
-    const auto piece = co_await read_body(body, waste, timed_out);
+    const auto piece = co_await read_body(body, waste, core_->options.body_timeout, timed_out);
     if (piece.fault != BodyReader::Piece::Fault::none) co_return false;
   }
   co_return true;

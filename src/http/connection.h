@@ -42,10 +42,10 @@ class Connection {
   Stream& stream() { return *stream_; }
   InBuffer& in() { return in_; }
   bool broken() const { return broken_; }
-  // Each is bounded by body_timeout. After a failed or abandoned write nothing can follow on this connection.
+  // Bounded by body_timeout. After a failed or abandoned write nothing can follow on this connection.
   Task<> send(std::span<const asio::const_buffer> parts);
   asio::awaitable<Transfer> receive_ahead();  // to the buffer; not bounded
-  asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, bool& timed_out);
+  asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, std::chrono::milliseconds limit, bool& timed_out);
   void reset();
 
   // Cancels whatever the handler waits for; outlives the coroutine (see server.cc).

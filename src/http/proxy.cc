@@ -92,6 +92,10 @@ Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
   const BodyKind kind = !exchange.has_body() ? BodyKind::none : exchange.content_length() ? BodyKind::sized : BodyKind::chunked;
   const std::uint64_t length = exchange.content_length().value_or(0);
   CO_TRY(const auto upstream, co_await client.open(request_for(exchange, options), kind, length));
+  if (options.slow_body) {
+    exchange.set_read_timeout(std::chrono::milliseconds(0));
+    upstream->set_body_timeout(std::chrono::milliseconds(0));
+  }
   // The first to end decides, and takes the other with it: the answer is complete (or cannot be), or the client is gone.
   // Whatever `upstream` has not finished by then is cut with it.
   auto first = co_await (carry_answer(exchange, *upstream, options.event_stream) || carry_request(exchange, *upstream));

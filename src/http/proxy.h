@@ -14,6 +14,7 @@ struct ProxyOptions {
   Headers set_headers;    // added or replaced on the way in
   std::vector<std::string> drop_headers;  // beside the hop-by-hop ones (RFC 9110, 7.6.1), which always go
   bool event_stream = false;              // no time limit between pieces of the answer
+  bool slow_body = false;                 // none between pieces of the request either: standard input
 };
 
 Task<> forward(Exchange& exchange, Client& client, ProxyOptions options);

@@ -20,6 +20,7 @@ struct Chain {
           options.set_headers.add("Space-Tenant", "t1");
           options.drop_headers = {"Authorization"};
           options.event_stream = exchange.target().raw == "/events";
+          options.slow_body = exchange.target().raw == "/stdin";
           auto result = co_await forward(exchange, client, std::move(options));
           last = result ? "ok" : result.error().code;
           co_return result;
@@ -171,6 +172,26 @@ TEST(Proxy, AnEventStreamHasNoTimeLimitBetweenEvents) {
     EXPECT_EQ(reader.feed(response.body).value().size(), 3U);
     request.target = "/other";
     EXPECT_FALSE(co_await client.call(request));
+  });
+}
+
+TEST(Proxy, ASlowBodyHasNoTimeLimitBetweenPieces) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Handler back = [](Exchange& exchange) -> Task<> {
+      if (exchange.target().raw == "/back/stdin") exchange.set_read_timeout(milliseconds(0));
+      co_return co_await echo(exchange);
+    };
+    Options hasty;
+    hasty.body_timeout = milliseconds(30);
+    Chain chain(executor, back, hasty);
+    for (const char* path : {"/stdin", "/other"}) {
+      RawClient client(executor, chain.front.port);
+      co_await client.send("POST " + std::string(path) + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nab");
+      co_await sleep_for(milliseconds(100));
+      co_await client.send("cd");
+      const std::string seen = co_await client.read_to_end();
+      EXPECT_TRUE(seen.starts_with(std::string(path) == "/stdin" ? "HTTP/1.1 200 " : "HTTP/1.1 408 ")) << seen;
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -23,9 +24,11 @@ constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{50};  // without descriptors or memory: connections wait in the backlog
 constexpr int kAcceptBurst = 64;
 
-// A client whose machine vanished without a FIN is noticed within about a minute (tcp(7)).
-void notice_vanished_peers(int fd) {
-  const int on = 1, idle_s = 30, interval_s = 10, probes = 3, unacknowledged_ms = 60'000;
+// A client whose machine vanished without a FIN is noticed within about a minute (tcp(7)). The limit on unacknowledged bytes
+// also ends a connection whose reader takes nothing, so it is not below our own limit for that.
+void notice_vanished_peers(int fd, std::chrono::milliseconds body_timeout) {
+  const int on = 1, idle_s = 30, interval_s = 10, probes = 3;
+  const unsigned unacknowledged_ms = static_cast<unsigned>(std::clamp<std::int64_t>(body_timeout.count(), 60'000, 3'600'000));
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
@@ -33,7 +36,7 @@ void notice_vanished_peers(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 
-Peer peer_of(const Fd& socket, const sockaddr_storage& address) {
+Peer peer_of(const Fd& socket, const sockaddr_storage& address, std::chrono::milliseconds body_timeout) {
   Peer peer;
   char text[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET) {
@@ -48,7 +51,7 @@ Peer peer_of(const Fd& socket, const sockaddr_storage& address) {
   } else if (auto credentials = peer_credentials(socket)) {
     peer.credentials = *credentials;
   }
-  if (!peer.credentials && !peer.address.empty()) notice_vanished_peers(socket.get());
+  if (!peer.credentials && !peer.address.empty()) notice_vanished_peers(socket.get(), body_timeout);
   return peer;
 }
 
@@ -123,7 +126,7 @@ asio::awaitable<void> Server::State::accept_from(std::shared_ptr<Listener> liste
 void Server::State::add(Fd socket, const sockaddr_storage& address, const std::shared_ptr<TlsContext>& tls) {
   if (connections.size() >= core->options.max_connections) return refuse_full(std::move(socket));
   full_said = false;
-  Peer peer = peer_of(socket, address);
+  Peer peer = peer_of(socket, address, core->options.body_timeout);
   auto adopted = adopt_socket(executor, std::move(socket));
   if (!adopted) return log::warn("http.accept_failed", {{"error", adopted.error()}});
   auto stream = tls ? tls->wrap(std::move(*adopted)) : make_plain_stream(std::move(*adopted));

@@ -51,6 +51,9 @@ class Exchange {
   // The body in pieces; 0 at its end. "Expect: 100-continue" is answered at the first read.
   virtual Task<std::size_t> read(std::span<std::byte> into) = 0;
   Task<std::string> read_body(std::size_t limit);  // whole; longer: too_large/body_too_large
+  // For this body, in place of Options::body_timeout; zero: no limit, for what a person types. TCP keepalive still notices a
+  // client that vanished.
+  virtual void set_read_timeout(std::chrono::milliseconds) {}
 
   virtual Task<> reply(Response response) = 0;
   // A streamed answer: without a length it is chunked and `finish` writes the last chunk. Answers to HEAD carry no body.

@@ -19,7 +19,7 @@ auto our_mistake(const char* what) { return fail(ErrorKind::internal, "bad_excha
 }  // namespace
 
 ServerExchange::ServerExchange(Connection& connection, Head head, Target target)
-    : connection_(connection), head_(std::move(head)), target_(std::move(target)), body_(head_), continue_due_(head_.expects_continue) {}
+    : connection_(connection), head_(std::move(head)), target_(std::move(target)), body_(head_), read_timeout_(connection.core().options.body_timeout), continue_due_(head_.expects_continue) {}
 
 Task<std::size_t> ServerExchange::read(std::span<std::byte> into) {
   if (body_.done() || into.empty()) co_return 0U;
@@ -32,7 +32,7 @@ Task<std::size_t> ServerExchange::read(std::span<std::byte> into) {
     }
   }
   bool timed_out = false;
-  const BodyReader::Piece piece = co_await connection_.read_body(body_, into, timed_out);
+  const BodyReader::Piece piece = co_await connection_.read_body(body_, into, read_timeout_, timed_out);
   if (timed_out)
     co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "no more of the request body came in time", "send the body without long pauses");
   switch (piece.fault) {

@@ -16,6 +16,7 @@ class ServerExchange final : public Exchange {
   std::optional<std::uint64_t> content_length() const override { return head_.content_length; }
   bool has_body() const override { return head_.framing != Framing::none; }
   Task<std::size_t> read(std::span<std::byte> into) override;
+  void set_read_timeout(std::chrono::milliseconds time) override { read_timeout_ = time; }
   Task<> reply(Response response) override;
   Task<> start(int status, Headers headers, std::optional<std::uint64_t> length) override;
   Task<> write(std::span<const std::byte> bytes) override;
@@ -39,6 +40,7 @@ class ServerExchange final : public Exchange {
   Head head_;
   Target target_;
   BodyReader body_;
+  std::chrono::milliseconds read_timeout_;
   Phase phase_ = Phase::fresh;
   bool keep_alive_ = false;
   bool continue_due_ = false;      // the client waits for 100 Continue

@@ -112,7 +112,9 @@ class Guest {
       const Mac mac{0x02, 0x5a, 0xce, 0, 0, 2};
       RouteBatch batch;
       batch.up(::if_nametoindex("lo"));
-      batch.up(eth0, &mac);
+      batch.mac(eth0, mac);
+      batch.no_automatic_address(eth0);
+      batch.up(eth0);
       batch.address(eth0, wire::kGuestAddress, 30);
       batch.address(eth0, wire::kGuestAddress6, 64);
       TRY_VOID(batch.send());
@@ -152,7 +154,7 @@ class Guest {
   void change_mac(const Mac& mac) const {
     auto changed = in_namespace(ns_, [&]() -> Result<> {
       RouteBatch batch;
-      batch.up(::if_nametoindex("eth0"), &mac);
+      batch.mac(::if_nametoindex("eth0"), mac);
       return batch.send();
     });
     EXPECT_TRUE(changed) << describe(changed.error());

@@ -64,14 +64,23 @@ void RouteBatch::attribute(std::uint16_t type, std::span<const std::byte> value)
   append(value);
 }
 
-void RouteBatch::up(unsigned index, const Mac* mac) {
-  ifinfomsg link{};
-  link.ifi_index = static_cast<int>(index);
-  link.ifi_flags = IFF_UP;
-  link.ifi_change = IFF_UP;
-  begin(RTM_NEWLINK, 0, std::as_bytes(std::span(&link, 1)));
-  if (!mac) return;
-  attribute(IFLA_ADDRESS, std::as_bytes(std::span(*mac)));
+void RouteBatch::link(unsigned index, unsigned flags) {
+  ifinfomsg header{};
+  header.ifi_index = static_cast<int>(index);
+  header.ifi_flags = flags;
+  header.ifi_change = flags;
+  begin(RTM_NEWLINK, 0, std::as_bytes(std::span(&header, 1)));
+}
+
+void RouteBatch::up(unsigned index) { link(index, IFF_UP); }
+
+void RouteBatch::mac(unsigned index, const Mac& mac) {
+  link(index, 0);
+  attribute(IFLA_ADDRESS, std::as_bytes(std::span(mac)));
+}
+
+void RouteBatch::no_automatic_address(unsigned index) {
+  link(index, 0);
   const std::uint8_t mode = IN6_ADDR_GEN_MODE_NONE;
   const std::size_t families = open(IFLA_AF_SPEC), inet6 = open(AF_INET6);
   attribute(IFLA_INET6_ADDR_GEN_MODE, std::as_bytes(std::span(&mode, 1)));

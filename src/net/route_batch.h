@@ -18,14 +18,16 @@ using Mac = std::array<std::uint8_t, 6>;
 
 class RouteBatch {
  public:
-  // Sets the interface up. With `mac`, gives it that address and takes away automatic IPv6 addresses.
-  void up(unsigned index, const Mac* mac = nullptr);
+  void up(unsigned index);
+  void mac(unsigned index, const Mac& mac);
+  void no_automatic_address(unsigned index);  // of IPv6; fails where there is no IPv6
   void address(unsigned index, const std::string& ip, std::uint8_t prefix);     // IPv4 or IPv6, usable at once (no DAD)
   void neighbour(unsigned index, const std::string& ip, const Mac& mac);        // permanent: never asked for on the wire
   // Applies everything in order; the first refusal is the error. Blocks for some microseconds. Once.
   Result<> send();
 
  private:
+  void link(unsigned index, unsigned flags);
   void begin(std::uint16_t type, std::uint16_t flags, std::span<const std::byte> header);
   std::size_t open(std::uint16_t type);
   void close(std::size_t at);

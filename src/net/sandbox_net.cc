@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "net/namespace.h"
@@ -48,35 +49,48 @@ Result<SandboxNet> make_here() {
   // Rules first: nothing is ever up without them.
   TRY_VOID(load_ruleset(ruleset()));
   RouteBatch batch;
-  batch.up(lo);
-  batch.up(tap, &kHost);
+  batch.mac(tap, kHost);
   batch.address(tap, wire::kHostAddress, 30);
-  batch.address(tap, wire::kHostAddress6, 64);
+  const bool inet6 = ::access("/proc/sys/net/ipv6", F_OK) == 0;  // a host may run without
+  if (inet6) {
+    batch.no_automatic_address(tap);
+    batch.address(tap, wire::kHostAddress6, 64);
+  }
+  batch.up(lo);
+  batch.up(tap);
   batch.neighbour(tap, wire::kGuestAddress, kGuest);
-  batch.neighbour(tap, wire::kGuestAddress6, kGuest);
+  if (inet6) batch.neighbour(tap, wire::kGuestAddress6, kGuest);
   TRY_VOID(batch.send());
   answer_promptly();
   return net;
 }
 
 Result<Fd> bound_socket(int type, std::uint16_t port) {
-  Fd fd(::socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  type |= SOCK_NONBLOCK | SOCK_CLOEXEC;
+  Fd fd(::socket(AF_INET6, type, 0));
+  const bool inet6 = static_cast<bool>(fd);
+  if (!inet6 && errno == EAFNOSUPPORT) fd = Fd(::socket(AF_INET, type, 0));
   if (!fd) return fail_errno(errno, "make a socket");
   const int off = 0, on = 1;
+  if (inet6 && ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return fail_errno(errno, "set up a socket");
   // TCP alone: for UDP it would let two gateways share the port without noticing.
-  if (::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0 ||
-      (type == SOCK_STREAM && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0))
-    return fail_errno(errno, "set up a socket");
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_port = htons(port);
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == EADDRINUSE)
-      return fail(ErrorKind::conflict, "address_in_use", fmt::format("port {} of this sandbox is held by a gateway", port),
-                  "close the earlier sockets first");
-    return fail_errno(errno, fmt::format("bind port {}", port));
+  if ((type & SOCK_STREAM) != 0 && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return fail_errno(errno, "set up a socket");
+  sockaddr_storage address{};
+  socklen_t length = sizeof(sockaddr_in);
+  if (inet6) {
+    auto& any = reinterpret_cast<sockaddr_in6&>(address);
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(port);
+    length = sizeof any;
+  } else {
+    auto& any = reinterpret_cast<sockaddr_in&>(address);
+    any.sin_family = AF_INET;
+    any.sin_port = htons(port);
   }
-  return fd;
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
+  if (errno == EADDRINUSE)
+    return fail(ErrorKind::conflict, "address_in_use", fmt::format("port {} of this sandbox is held by a gateway", port), "close the earlier sockets first");
+  return fail_errno(errno, fmt::format("bind port {}", port));
 }
 
 }  // namespace

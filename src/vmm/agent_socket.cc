@@ -51,7 +51,8 @@ Task<Fd> AgentSockets::take() {
   if (stock_.empty()) {
     auto warden = warden_;
     auto vm = vm_;
-    CO_TRY(auto made, co_await pool_.run([warden, vm] { return warden->guest_sockets(vm, kBatch); }));
+    auto make = [warden, vm] { return warden->guest_sockets(vm, kBatch); };
+    CO_TRY(auto made, co_await pool_.run(make));
     stock(std::move(made));
     if (stock_.empty()) co_return fail(ErrorKind::internal, "no_guest_socket", "the warden gave no socket");
   }

@@ -19,7 +19,7 @@ struct QemuMachine {
   bool kvm = false;
   std::string cpu;                           // -cpu; "" for the default of the accelerator
   std::uint32_t tsc_khz = 0;                 // TCG only
-  std::uint32_t translation_cache_mib = 32;  // TCG only, not part of the state
+  std::uint32_t translation_cache_mib = 64;  // TCG only, not part of the state
 };
 
 inline constexpr int kFirstPassedFd = 3;  // fds[i] becomes 3+i in the VMM, see wire::WardenClient::start_vmm

@@ -75,7 +75,8 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
   const QemuHost host = host_;
   auto spec = std::make_shared<VmSpec>(std::move(given));
   const QemuMachine machine = machine_;
-  auto started = co_await host.pool->run([host, machine, spec] { return start(host, machine, *spec); });
+  auto work = [host, machine, spec] { return start(host, machine, *spec); };  // named: GCC 12 destroys such temporaries twice
+  auto started = co_await host.pool->run(work);
   Error error;
   if (started) {
     auto vm = co_await QemuVm::take(host, spec->id, std::move(started->process), std::move(started->log), !spec->memory_shared, false);
@@ -95,8 +96,10 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
 Task<std::unique_ptr<Vm>> QemuDriver::adopt(const std::string& id) {
   const QemuHost host = host_;
   const std::string vm_id = id;
-  CO_TRY(wire::VmmProcess process, co_await host.pool->run([host, vm_id] { return host.warden->adopt(vm_id); }));
-  CO_TRY(auto vm, co_await QemuVm::take(host, vm_id, std::move(process), Fd(), true, true));
+  auto find = [host, vm_id] { return host.warden->adopt(vm_id); };
+  CO_TRY(wire::VmmProcess process, co_await host.pool->run(find));
+  Fd no_log;
+  CO_TRY(auto vm, co_await QemuVm::take(host, vm_id, std::move(process), std::move(no_log), true, true));
   co_return std::unique_ptr<Vm>(std::move(vm));
 }
 
@@ -114,7 +117,8 @@ Task<std::vector<std::string>> QemuDriver::list() {
 Task<> QemuDriver::sweep(const std::string& id) {
   const QemuHost host = host_;
   const std::string vm_id = id;
-  co_return co_await host.pool->run([host, vm_id] { return QemuVm::remove(host, vm_id); });
+  auto remove = [host, vm_id] { return QemuVm::remove(host, vm_id); };
+  co_return co_await host.pool->run(remove);
 }
 
 }  // namespace space::vmm

@@ -282,7 +282,8 @@ Task<> QemuVm::destroy() {
   state->qmp.reset();
   const QemuHost host = state->host;
   const std::string vm = state->id;
-  CO_TRY_VOID(co_await host.pool->run([host, vm] { return remove(host, vm); }));
+  auto work = [host, vm] { return remove(host, vm); };
+  CO_TRY_VOID(co_await host.pool->run(work));
   const auto end = std::chrono::steady_clock::now() + kEndLimit;
   while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
   if (!state->gone) co_return fail(ErrorKind::internal, "vmm_does_not_end", fmt::format("process {} did not end", state->pid), "look at it on the host");

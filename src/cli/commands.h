@@ -1,0 +1,58 @@
+// The client commands, one function each. Options are plain values; each function prints its result and gives the exit status.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/client.h"
+#include "cli/session.h"
+
+namespace space::cli {
+
+struct CreateOptions {
+  std::string template_name = "base";
+  std::uint32_t cpus = 0, memory_mib = 0, disk_mib = 0;  // 0: the template's
+  std::vector<std::string> env;
+  std::vector<std::string> metadata;  // "key=value"
+  std::uint64_t time_limit_s = 0;     // 0: none
+  bool no_wait = false;
+};
+struct ListOptions {
+  std::vector<std::string> metadata;
+  std::string state;
+  bool quiet = false;  // ids alone
+};
+
+// commands_sandbox.cc
+Task<json::object> create_sandbox(Context& context, CreateOptions options);  // the sandbox, running unless no_wait
+Task<int> create(Context& context, CreateOptions options);
+Task<int> list(Context& context, ListOptions options);
+Task<int> show(Context& context, std::string sandbox);
+Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_wait);
+Task<int> pause_or_resume(Context& context, std::string verb, std::vector<std::string> sandboxes);
+
+// commands_process.cc
+Task<int> run(Context& context, CreateOptions create, CommandOptions command, bool keep);
+Task<int> exec(Context& context, std::string sandbox, CommandOptions command);
+Task<int> shell(Context& context, std::string sandbox, CreateOptions create, CommandOptions command);  // "" makes one and deletes it
+Task<int> processes(Context& context, std::string sandbox);
+Task<int> signal_command(Context& context, std::string sandbox, std::string session, std::string signal);
+Task<int> logs(Context& context, std::string sandbox, std::string session, bool follow);
+
+// commands_server.cc
+Task<int> list_templates(Context& context);
+Task<int> remove_template(Context& context, std::string reference);
+Task<int> list_operations(Context& context, std::string sandbox);
+Task<int> show_operation(Context& context, std::string operation, bool wait);
+Task<int> cancel_operation(Context& context, std::string operation);
+Task<int> create_key(Context& context, std::string name);
+Task<int> list_keys(Context& context);
+Task<int> revoke_key(Context& context, std::string key);
+Task<int> follow_events(Context& context, std::string after);
+Task<int> show_version(Context& context);
+
+// "key=value" pairs as a JSON object.
+Result<json::object> pairs_object(const std::vector<std::string>& pairs);
+
+}  // namespace space::cli

@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+
+namespace space::cli {
+namespace {
+
+constexpr std::chrono::seconds kWait{60};
+constexpr const char* kSandboxes = "/v1/sandboxes";
+
+std::string target_of(const std::string& sandbox) { return TargetBuilder(kSandboxes).segment(sandbox).str(); }
+
+std::string describe_map(const json::object* map) {
+  std::string out;
+  if (map)
+    for (const auto& [key, value] : *map)
+      out += fmt::format("{}{}={}", out.empty() ? "" : ",", std::string_view(key), value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+  return out;
+}
+
+// After a request that may have been answered before its operation was over.
+Task<> settle(Context& context, const json::object& answer) {
+  const json::object* operation = object_of(answer, "operation");
+  if (!operation) co_return Result<>();
+  const std::string state = text_of(*operation, "state");
+  if (state == "succeeded") co_return Result<>();
+  auto done = co_await context.api.finish(text_of(*operation, "id"));
+  co_return done ? Result<>() : tl::unexpected(done.error());
+}
+
+Result<json::object> create_body(const CreateOptions& options) {
+  json::object body = {{"template", options.template_name}};
+  if (options.cpus > 0) body["cpus"] = options.cpus;
+  if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;
+  if (options.disk_mib > 0) body["disk_mib"] = options.disk_mib;
+  if (options.time_limit_s > 0) body["time_limit_s"] = options.time_limit_s;
+  TRY(json::object env, env_object(options.env));
+  TRY(json::object metadata, pairs_object(options.metadata));
+  if (!env.empty()) body["env"] = std::move(env);
+  if (!metadata.empty()) body["metadata"] = std::move(metadata);
+  return body;
+}
+
+}  // namespace
+
+Result<json::object> pairs_object(const std::vector<std::string>& pairs) {
+  json::object out;
+  for (const std::string& pair : pairs) {
+    const auto equals = pair.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      return fail(ErrorKind::invalid_argument, "bad_metadata", fmt::format("\"{}\" is not key=value", pair), "write -m project=demo");
+    out[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return out;
+}
+
+Task<json::object> create_sandbox(Context& context, CreateOptions options) {
+  CO_TRY(json::object body, create_body(options));
+  Spinner spinner(context.executor, "creating a sandbox");
+  const auto wait = options.no_wait ? std::chrono::seconds(0) : kWait;
+  CO_TRY(json::object answer, co_await context.api.send("POST", kSandboxes, std::move(body), wait));
+  const json::object* sandbox = object_of(answer, "sandbox");
+  if (!sandbox) co_return fail(ErrorKind::internal, "bad_answer", "the server answered a create without a sandbox");
+  if (options.no_wait) co_return *sandbox;
+  const std::string id = text_of(*sandbox, "id");
+  if (text_of(*sandbox, "state") == "running") co_return *sandbox;
+  spinner.text("waiting for sandbox " + id);
+  CO_TRY_VOID(co_await settle(context, answer));
+  co_return co_await context.api.get(target_of(id));
+}
+
+Task<int> create(Context& context, CreateOptions options) {
+  CO_TRY(const json::object sandbox, co_await create_sandbox(context, std::move(options)));
+  if (context.console.as_json())
+    context.console.value(sandbox);
+  else
+    context.console.line(text_of(sandbox, "id"));
+  co_return 0;
+}
+
+Task<int> list(Context& context, ListOptions options) {
+  TargetBuilder target(kSandboxes);
+  target.query_if("state", options.state);
+  CO_TRY(const json::object metadata, pairs_object(options.metadata));
+  for (const auto& [key, value] : metadata) target.query("metadata." + std::string(key), std::string_view(value.get_string()));
+  CO_TRY(const json::array sandboxes, co_await context.api.list(target.str(), "sandboxes"));
+  if (context.console.as_json()) {
+    context.console.value(sandboxes);
+    co_return 0;
+  }
+  Table table({"ID", "STATE", "TEMPLATE", "CPUS", "MEMORY", "DISK", "AGE", "METADATA"});
+  for (const json::value& item : sandboxes) {
+    if (!item.is_object()) continue;
+    const json::object& s = item.get_object();
+    if (options.quiet) {
+      context.console.line(printable(text_of(s, "id")));
+      continue;
+    }
+    table.add({text_of(s, "id"), text_of(s, "state"), text_of(s, "template"), std::to_string(number_of(s, "cpus")),
+               fmt::format("{} MiB", number_of(s, "memory_mib")), fmt::format("{} MiB", number_of(s, "disk_mib")),
+               format_age(text_of(s, "created_at"), system_clock().wall_ms()), describe_map(object_of(s, "metadata"))});
+  }
+  if (!options.quiet) context.console.line(table.text());
+  co_return 0;
+}
+
+Task<int> show(Context& context, std::string sandbox) {
+  CO_TRY(const json::object found, co_await context.api.get(target_of(sandbox)));
+  if (context.console.as_json()) {
+    context.console.value(found);
+    co_return 0;
+  }
+  for (const auto& [key, value] : found) {
+    std::string text = value.is_string() ? std::string(value.get_string()) : value.is_object() ? describe_map(&value.get_object()) : json::serialize(value);
+    if (!value.is_null() && !text.empty()) context.console.line(fmt::format("{:<16} {}", std::string_view(key), printable(text)));
+  }
+  co_return 0;
+}
+
+Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_wait) {
+  // All of them are tried; the first error is the one that is told at the end.
+  Result<> first;
+  for (const std::string& id : sandboxes) {
+    Spinner spinner(context.executor, "deleting " + id);
+    const auto wait = no_wait ? std::chrono::seconds(0) : kWait;
+    auto answer = co_await context.api.send("DELETE", target_of(id), std::nullopt, wait);
+    Result<> settled = answer ? Result<>() : tl::unexpected(answer.error());
+    if (answer && !no_wait) settled = co_await settle(context, *answer);
+    if (!settled && first) first = settled;
+    if (!settled) continue;
+    if (context.console.as_json())
+      context.console.value(*answer);
+    else
+      context.console.line(id);
+  }
+  if (!first) co_return tl::unexpected(first.error());
+  co_return 0;
+}
+
+Task<int> pause_or_resume(Context& context, std::string verb, std::vector<std::string> sandboxes) {
+  for (const std::string& id : sandboxes) {
+    Spinner spinner(context.executor, fmt::format("{} {}", verb, id));
+    CO_TRY(const json::object answer, co_await context.api.send("POST", target_of(id) + "/" + verb, json::object(), kWait));
+    CO_TRY_VOID(co_await settle(context, answer));
+    if (context.console.as_json())
+      context.console.value(answer);
+    else
+      context.console.line(id);
+  }
+  co_return 0;
+}
+
+}  // namespace space::cli

@@ -1,0 +1,91 @@
+#include "cli/copy.h"
+
+#include <fmt/format.h>
+
+#include "base/random.h"
+
+namespace space::cli {
+namespace {
+
+constexpr std::size_t kWorkers = 4;  // hides the wait for the disk behind small files
+
+}  // namespace
+
+std::optional<RemotePath> parse_remote(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos || !is_id(text.substr(0, colon))) return std::nullopt;
+  return RemotePath{std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." && name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+Task<int> copy(Context& context, CopyOptions options) {
+  const auto from = parse_remote(options.from);
+  const auto to = parse_remote(options.to);
+  if (from.has_value() == to.has_value())
+    co_return fail(ErrorKind::invalid_argument, "bad_copy", "exactly one of the two must be in a sandbox",
+                   "write `space cp FILE SANDBOX:/path` or `space cp SANDBOX:/path FILE`");
+  Copier copier(context, from ? from->sandbox : to->sandbox, options.user);
+  if (from) {
+    CO_TRY_VOID(co_await copier.down(from->path, options.to));
+  } else {
+    CO_TRY_VOID(co_await copier.up(options.from, to->path));
+  }
+  const CopyResult& result = copier.result();
+  if (context.console.as_json())
+    context.console.value(json::object{{"files", result.files}, {"bytes", result.bytes}, {"skipped", result.skipped}});
+  else if (stderr_is_terminal())
+    context.console.note(fmt::format("{} file{}, {}", result.files, result.files == 1 ? "" : "s", format_bytes(result.bytes)));
+  co_return 0;
+}
+
+Copier::Copier(Context& context, std::string sandbox, std::string user) : context_(context), sandbox_(std::move(sandbox)), user_(std::move(user)) {}
+
+std::string Copier::target(std::string_view call, std::string_view path) const {
+  TargetBuilder out("/v1/sandboxes");
+  out.segment(sandbox_).segment("files");
+  if (!call.empty()) out.segment(call);
+  return out.query("path", path).query_if("user", user_).str();
+}
+
+// Nothing when there is no such file.
+Task<std::optional<json::object>> Copier::stat(std::string path) {
+  auto entry = co_await context_.api.get(target("stat", path));
+  if (entry) co_return std::optional<json::object>(std::move(*entry));
+  if (entry.error().kind == ErrorKind::not_found && entry.error().code != "sandbox_not_found") co_return std::optional<json::object>();
+  co_return tl::unexpected(entry.error());
+}
+
+asio::awaitable<void> Copier::worker(Signal& change) {
+  while (!error_ && (!jobs_.empty() || working_ > 0)) {
+    if (jobs_.empty()) {
+      co_await change.wait();
+      continue;
+    }
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    ++working_;
+    auto done = co_await job();
+    --working_;
+    if (!done && !error_) error_ = done.error();
+    change.notify_all();
+  }
+}
+
+Task<> Copier::run_jobs() {
+  Signal change(context_.executor);
+  std::size_t alive = kWorkers;
+  for (std::size_t i = 0; i < kWorkers; ++i)
+    spawn(context_.executor, [](Copier& self, Signal& signal, std::size_t& count) -> asio::awaitable<void> {
+      co_await self.worker(signal);
+      --count;
+      signal.notify_all();
+    }(*this, change, alive));
+  while (alive > 0) co_await change.wait();
+  if (error_) co_return fail(*error_);
+  co_return Result<>();
+}
+
+}  // namespace space::cli

@@ -1,0 +1,33 @@
+// The grammar of the `space` command, in parts. Each function adds its subcommands to `app`; a subcommand's callback puts what
+// has to be done into `line.chosen`, which runs after the whole line has been parsed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/client.h"
+#include "cli/command_line.h"
+
+namespace CLI {
+class App;
+}
+
+namespace space::cli {
+
+struct CommandLine {
+  std::vector<std::string> guest;  // the guest's command, cut off before parsing (guest_command.h)
+  ClientOptions client;
+  std::function<int()> chosen;
+};
+
+void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_role);
+void add_client_options(CLI::App& app, CommandLine& line);
+void add_sandbox_commands(CLI::App& app, CommandLine& line);
+void add_process_commands(CLI::App& app, CommandLine& line);
+void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
+
+// A callback that runs `command` as a client.
+std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, int status_of_errors = 0);
+
+}  // namespace space::cli

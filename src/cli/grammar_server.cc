@@ -1,0 +1,55 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/grammar.h"
+#include "cli/server_settings.h"
+#include "cli/supervisor.h"
+
+namespace space::cli {
+namespace {
+
+void add_settings(CLI::App& app, ServerSettings& s) {
+  app.add_option("--data-dir", s.data_dir, "Templates, disks and the database")->capture_default_str();
+  app.add_option("--run-dir", s.run_dir, "Sockets of this server; emptied by a reboot")->capture_default_str();
+  app.add_option("--templates-dir", s.templates_dir, "Templates, when they are not below the data folder");
+  app.add_option("--bases-dir", s.bases_dir, "Saved template bases, when they are not below the data folder");
+  app.add_option("--listen", s.listen, "Address and port of the API; port 0 picks one")->capture_default_str();
+  app.add_option("--tls-cert", s.tls_certificate, "Certificate chain (PEM); needed for any address but loopback");
+  app.add_option("--tls-key", s.tls_key, "Its private key (PEM)");
+  app.add_option("--driver", s.driver, "What runs the VMs; sim runs none and is for load tests of the server alone")
+      ->check(CLI::IsMember({"qemu", "sim"}))
+      ->capture_default_str();
+  app.add_option("--pool-ready", s.pool_ready, "Sandboxes kept loaded, for creates that take no time")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_flag("--no-limits", s.no_limits, "Serve although this host cannot limit memory, processes and CPU of a VM");
+  app.add_option("--uid-base", s.uid_base, "First of the numeric users that the roles and VMs run as")->check(CLI::Range(1000, 2'000'000'000))->capture_default_str();
+  const std::map<std::string, log::Level> levels = {
+      {"debug", log::Level::debug}, {"info", log::Level::info}, {"warn", log::Level::warn}, {"error", log::Level::error}};
+  app.add_option("--log-level", s.log_level, "debug, info, warn or error")->transform(CLI::CheckedTransformer(levels));
+}
+
+}  // namespace
+
+void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_role) {
+  auto settings = std::make_shared<ServerSettings>();
+  CLI::App* serve = app.add_subcommand("serve", "Run a server on this machine")->group("Server");
+  add_settings(*serve, *settings);
+  serve->callback([settings, &line] {
+    line.chosen = [settings] {
+      log::configure("serve", settings->log_level);
+      return Supervisor(*settings).run();
+    };
+  });
+  for (const Role role : {Role::warden, Role::node, Role::api}) {
+    CLI::App* one = app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
+    add_settings(*one, *settings);
+    one->callback([settings, role, run_role, &line] {
+      line.chosen = [settings, role, run_role] {
+        log::configure(to_string(role), settings->log_level);
+        return run_role(role, *settings);
+      };
+    });
+  }
+}
+
+}  // namespace space::cli

@@ -1,0 +1,53 @@
+// The program: the only source that knows the entries of the roles. Each takes the server's settings apart into its own
+// configuration and runs until it is told to stop.
+#include <unistd.h>
+
+#include "api/api.h"
+#include "cli/command_line.h"
+#include "cli/exit_status.h"
+#include "node/node.h"
+#include "warden/warden.h"
+
+namespace {
+
+using namespace space;
+using cli::Role;
+using cli::ServerSettings;
+
+int run_warden(const ServerSettings& s) {
+  warden::WardenConfig config;
+  config.run_dir = s.run_dir.string();
+  config.data_dir = s.data_dir.string();
+  config.uid_base = s.uid_base;
+  config.peer_uids = {s.node_uid()};
+  config.allow_no_limits = s.no_limits;
+  return warden::run(config);
+}
+
+int run_node(const ServerSettings& s) {
+  node::NodeConfig config;
+  config.data_dir = s.data_dir;
+  config.run_dir = s.run_dir;
+  config.templates_dir = s.templates();
+  config.bases_dir = s.bases();
+  config.driver = s.driver;
+  config.uid = ::geteuid() == 0 ? s.node_uid() : 0;
+  config.api_uid = s.api_uid();
+  config.pool_spawned = s.pool_spawned;
+  config.pool_ready = s.pool_ready;
+  config.log_level = s.log_level;
+  return node::run(config);
+}
+
+int run_role(Role role, const ServerSettings& settings) {
+  switch (role) {
+    case Role::warden: return run_warden(settings);
+    case Role::node: return run_node(settings);
+    case Role::api: return run_api(settings);
+  }
+  return cli::kCannotServe;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return cli::run_program(argc, argv, run_role); }

@@ -1,0 +1,51 @@
+#include "cli/server_settings.h"
+
+#include <charconv>
+#include <fmt/format.h>
+
+namespace space::cli {
+
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::warden: return "warden";
+    case Role::node: return "node";
+    case Role::api: return "api";
+  }
+  return "?";
+}
+
+std::string_view to_string(log::Level level) {
+  switch (level) {
+    case log::Level::debug: return "debug";
+    case log::Level::info: return "info";
+    case log::Level::warn: return "warn";
+    case log::Level::error: return "error";
+  }
+  return "info";
+}
+
+std::vector<std::string> to_arguments(const ServerSettings& s) {
+  std::vector<std::string> out = {"--data-dir", s.data_dir.string(), "--run-dir", s.run_dir.string(), "--templates-dir", s.templates().string(),
+                                  "--bases-dir", s.bases().string(), "--listen", s.listen, "--driver", s.driver,
+                                  "--pool-ready", std::to_string(s.pool_ready), "--pool-spawned", std::to_string(s.pool_spawned),
+                                  "--uid-base", std::to_string(s.uid_base), "--log-level", std::string(to_string(s.log_level))};
+  if (!s.tls_certificate.empty()) out.insert(out.end(), {"--tls-cert", s.tls_certificate.string(), "--tls-key", s.tls_key.string()});
+  if (s.no_limits) out.emplace_back("--no-limits");
+  return out;
+}
+
+Result<ListenAddress> parse_listen(std::string_view text) {
+  const auto colon = text.rfind(':');
+  unsigned port = 65536;
+  if (colon != std::string_view::npos) {
+    const char* const end = text.data() + text.size();
+    if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 65536;
+  }
+  std::string host(text.substr(0, colon == std::string_view::npos ? 0 : colon));
+  if (host.size() > 2 && host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty() || port > 65535)
+    return fail(ErrorKind::invalid_argument, "bad_listen", fmt::format("\"{}\" is not an address and a port", text), "write --listen 127.0.0.1:7070");
+  return ListenAddress{std::move(host), static_cast<std::uint16_t>(port)};
+}
+
+}  // namespace space::cli

@@ -1,0 +1,55 @@
+// What `space serve` was told. The supervisor hands the same settings to every role as arguments of its subcommand.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+
+namespace space::cli {
+
+struct ServerSettings {
+  std::filesystem::path data_dir = "/var/lib/space";
+  std::filesystem::path run_dir = "/run/space";
+  std::filesystem::path templates_dir;  // "": <data dir>/templates
+  std::filesystem::path bases_dir;      // "": <data dir>/bases
+  std::string listen = "127.0.0.1:7070";
+  std::filesystem::path tls_certificate;
+  std::filesystem::path tls_key;
+  std::string driver = "qemu";
+  std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
+  std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
+  bool no_limits = false;          // serve although the host has no usable cgroups
+  log::Level log_level = log::Level::info;
+  std::uint32_t uid_base = 7340032;
+
+  std::filesystem::path templates() const { return templates_dir.empty() ? data_dir / "templates" : templates_dir; }
+  std::filesystem::path bases() const { return bases_dir.empty() ? data_dir / "bases" : bases_dir; }
+  std::filesystem::path warden_socket() const { return run_dir / "warden.sock"; }
+  std::filesystem::path node_socket() const { return run_dir / "node.sock"; }
+  std::filesystem::path first_key() const { return data_dir / "first.key"; }
+  std::filesystem::path address_file() const { return run_dir / "api" / "address"; }  // written by api once it listens
+
+  // The numeric users of the roles; there are no accounts behind them.
+  std::uint32_t api_uid() const { return uid_base + 1; }
+  std::uint32_t node_uid() const { return uid_base + 2; }
+};
+
+enum class Role { warden, node, api };
+std::string_view to_string(Role role);
+
+// The settings as command line options, to be parsed again by a role.
+std::vector<std::string> to_arguments(const ServerSettings& settings);
+std::string_view to_string(log::Level level);
+
+// "127.0.0.1:7070", "[::1]:7070": an IP literal and a port; port 0 picks a free one.
+struct ListenAddress {
+  std::string address;
+  std::uint16_t port = 0;
+};
+Result<ListenAddress> parse_listen(std::string_view text);
+
+}  // namespace space::cli

@@ -1,0 +1,52 @@
+#include "cli/supervisor.h"
+
+#include <gtest/gtest.h>
+
+namespace space::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Backoff, DoublesUpToFiveSecondsWhileARoleDiesAtOnce) {
+  Backoff backoff;
+  EXPECT_EQ(backoff.after_a_life_of(1ms), 100ms);
+  EXPECT_EQ(backoff.after_a_life_of(1ms), 200ms);
+  for (int i = 0; i < 10; ++i) backoff.after_a_life_of(1ms);
+  EXPECT_EQ(backoff.after_a_life_of(1ms), 5s);
+}
+
+TEST(Backoff, IsShortAgainAfterALongLife) {
+  Backoff backoff;
+  for (int i = 0; i < 10; ++i) backoff.after_a_life_of(1ms);
+  EXPECT_EQ(backoff.after_a_life_of(31s), 100ms);
+}
+
+TEST(Listen, TakesLiteralsOfBothFamilies) {
+  const auto four = parse_listen("127.0.0.1:7070");
+  ASSERT_TRUE(four);
+  EXPECT_EQ(four->address, "127.0.0.1");
+  EXPECT_EQ(four->port, 7070);
+  const auto six = parse_listen("[::1]:0");
+  ASSERT_TRUE(six);
+  EXPECT_EQ(six->address, "::1");
+  EXPECT_EQ(six->port, 0);
+}
+
+TEST(Listen, RefusesWhatIsNoAddressAndPort) {
+  for (const char* text : {"", "7070", ":7070", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70707", "127.0.0.1:x", "127.0.0.1:80x"})
+    EXPECT_FALSE(parse_listen(text)) << text;
+}
+
+TEST(Settings, ReachARoleAsTheyAre) {
+  ServerSettings settings;
+  settings.no_limits = true;
+  settings.log_level = log::Level::warn;
+  const auto words = to_arguments(settings);
+  EXPECT_NE(std::ranges::find(words, "--no-limits"), words.end());
+  const auto level = std::ranges::find(words, "--log-level");
+  ASSERT_NE(level, words.end());
+  EXPECT_EQ(*(level + 1), "warn");
+}
+
+}  // namespace
+}  // namespace space::cli

@@ -1,0 +1,185 @@
+// Stands in for a VMM in the tests of the jail: a static program that says what it sees, and tries what must fail.
+// Each line of output is "name=value"; for an attempt the value is the name of the error, or "done" when it worked.
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace {
+
+void tried(const char* name, long result) {
+  std::printf("%s=%s\n", name, result >= 0 ? "done" : strerrorname_np(errno));
+}
+
+void list(const char* name, const char* path) {
+  std::printf("%s=", name);
+  if (DIR* folder = ::opendir(path)) {
+    while (const dirent* entry = ::readdir(folder))
+      if (entry->d_name[0] != '.') std::printf("%s ", entry->d_name);
+    ::closedir(folder);
+  } else {
+    std::printf("%s", strerrorname_np(errno));
+  }
+  std::printf("\n");
+}
+
+void numeric(const char* name, const char* path) {
+  int count = 0;
+  if (DIR* folder = ::opendir(path)) {
+    while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] >= '0' && entry->d_name[0] <= '9';
+    ::closedir(folder);
+  }
+  std::printf("%s=%d\n", name, count);
+}
+
+void report(int argc, char** argv) {
+  int variables = 0;
+  for (char** v = environ; *v; ++v) ++variables;
+  utsname system{};
+  ::uname(&system);
+  std::printf("pid=%d\nuid=%u\ngroups=%d\nenvironment=%d\nhost=%s\n", ::getpid(), ::getuid(), ::getgroups(0, nullptr), variables, system.nodename);
+  for (int i = 0; i < argc; ++i) std::printf("argv%d=%s\n", i, argv[i]);
+  list("root", "/");
+  list("dev", "/dev");
+  list("fds", "/proc/self/fd");
+  numeric("processes", "/proc");
+  for (int fd = 3; fd < 5; ++fd) {
+    char text[64] = {};
+    if (::pread(fd, text, sizeof text - 1, 0) > 0) std::printf("fd%d=%s\n", fd, text);
+  }
+  char buffer[PATH_MAX] = {};
+  tried("reopen", ::open("/proc/self/fd/3", O_RDONLY));
+  std::printf("exe=%zd\n", ::readlink("/proc/self/exe", buffer, sizeof buffer));
+  const struct { const char* name; __rlimit_resource what; } limits[] = {{"core", RLIMIT_CORE}, {"files", RLIMIT_NOFILE}, {"fsize", RLIMIT_FSIZE}, {"nproc", RLIMIT_NPROC}};
+  for (const auto& l : limits) {
+    rlimit value{};
+    ::getrlimit(l.what, &value);
+    std::printf("limit_%s=%llu\n", l.name, static_cast<unsigned long long>(value.rlim_max));
+  }
+  std::printf("dumpable=%d\n", ::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0));
+}
+
+void attack() {
+  tried("host_file", ::open("/etc/passwd", O_RDONLY));
+  tried("host_root", ::open("/proc/1/root/etc/passwd", O_RDONLY));
+  tried("dot_dot", ::open("/../../../../etc/passwd", O_RDONLY));
+  tried("kernel_settings", ::open("/proc/sys/kernel/hostname", O_RDONLY));
+  tried("kernel_symbols", ::open("/proc/kallsyms", O_RDONLY));
+  tried("sysfs", ::open("/sys/kernel", O_RDONLY));
+  tried("read_program", ::open("/usr/bin/vmm", O_RDONLY));
+  tried("write_program", ::open("/usr/bin/vmm", O_WRONLY));
+  tried("chmod_program", ::chmod("/usr/bin/vmm", 0777));
+  tried("new_file", ::open("/x", O_CREAT | O_WRONLY, 0600));
+  tried("new_device_file", ::open("/dev/x", O_CREAT | O_WRONLY, 0600));
+  tried("new_memory_file", ::open("/dev/shm/x", O_CREAT | O_WRONLY, 0600));
+  tried("mknod", ::mknod("/dev/sda", S_IFBLK | 0666, makedev(8, 0)));
+  tried("tun", ::open("/dev/net/tun", O_RDWR));
+  tried("mount", ::mount("x", "/proc", "tmpfs", 0, nullptr));
+  tried("remount", ::mount(nullptr, "/", nullptr, MS_REMOUNT | MS_BIND, nullptr));
+  tried("umount", ::umount2("/proc", MNT_DETACH));
+  tried("open_tree", ::syscall(SYS_open_tree, AT_FDCWD, "/", 1));
+  tried("chroot", ::chroot("/proc"));
+  tried("user_namespace", ::unshare(CLONE_NEWUSER));
+  tried("net_namespace", ::unshare(CLONE_NEWNET));
+  tried("clone_user_namespace", ::syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  clone_args args{};
+  tried("clone3", ::syscall(SYS_clone3, &args, sizeof args));
+  tried("setns", ::setns(0, 0));
+  tried("become_root", ::setresuid(0, 0, 0));
+  tried("other_uid", ::setresuid(1000, 1000, 1000));
+  tried("groups", ::syscall(SYS_setgroups, 0, nullptr));
+  tried("ptrace", ::ptrace(PTRACE_ATTACH, 1, nullptr, nullptr));
+  tried("ptrace_me", ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr));
+  tried("read_memory", ::syscall(SYS_process_vm_readv, 1, nullptr, 0, nullptr, 0, 0));
+  tried("signal_others", ::kill(2, 0));
+  tried("signal_all", ::kill(-1, 0));
+  tried("inet", ::socket(AF_INET, SOCK_STREAM, 0));
+  tried("inet6", ::socket(AF_INET6, SOCK_DGRAM, 0));
+  tried("netlink", ::socket(AF_NETLINK, SOCK_RAW, 0));
+  tried("packet", ::socket(AF_PACKET, SOCK_RAW, 0));
+  tried("vsock", ::socket(AF_VSOCK, SOCK_STREAM, 0));
+  tried("alg", ::socket(AF_ALG, SOCK_SEQPACKET, 0));
+  tried("bpf", ::syscall(SYS_bpf, 0, nullptr, 0));
+  tried("io_uring", ::syscall(SYS_io_uring_setup, 8, nullptr));
+  tried("userfaultfd", ::syscall(SYS_userfaultfd, 0));
+  tried("keyring", ::syscall(SYS_keyctl, 0, -3, 1));
+  tried("perf", ::syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0));
+  tried("by_handle", ::syscall(SYS_open_by_handle_at, 0, nullptr, 0));
+  tried("set_clock", ::syscall(SYS_clock_settime, CLOCK_REALTIME, nullptr));
+  tried("host_name", ::sethostname("x", 1));
+  tried("dumpable", ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  tried("merge_pages", ::madvise(page, 4096, MADV_MERGEABLE));
+  rlimit more{RLIM_INFINITY, RLIM_INFINITY};
+  tried("raise_limit", ::setrlimit(RLIMIT_NOFILE, &more));
+  tried("lower_oom", [] {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY);
+    return fd < 0 ? -1L : static_cast<long>(::write(fd, "-1000", 5));
+  }());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 4096);
+  const char* what = argc > 1 ? argv[1] : "report";
+  const long amount = argc > 2 ? std::atol(argv[2]) : 0;
+  if (std::strcmp(what, "--version") == 0) {
+    std::puts("jail probe version 1.2.3");
+    return 0;
+  }
+  if (std::strcmp(what, "report") == 0) report(argc, argv);
+  if (std::strcmp(what, "attack") == 0) attack();
+  if (std::strcmp(what, "hog") == 0)
+    for (long mib = 0; mib < amount; ++mib) {
+      std::memset(std::malloc(1 << 20), 1, 1 << 20);
+      if (mib % 16 == 0) std::printf("mib=%ld\n", mib);
+    }
+  if (std::strcmp(what, "forks") == 0) {
+    long made = 0;
+    for (; made < amount; ++made) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::pause();
+        ::_exit(0);
+      }
+      if (pid < 0) break;
+    }
+    std::printf("made=%ld\nthen=%s\n", made, made < amount ? strerrorname_np(errno) : "");
+  }
+  if (std::strcmp(what, "spin") == 0) {
+    timespec start{}, now{}, used{};
+    ::clock_gettime(CLOCK_MONOTONIC, &start);
+    do ::clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1'000'000 < amount);
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    std::printf("cpu_ms=%ld\n", used.tv_sec * 1000 + used.tv_nsec / 1'000'000);
+  }
+  if (std::strcmp(what, "write") == 0) {
+    tried("within", ::ftruncate(3, amount));
+    tried("beyond", ::ftruncate(3, amount + 1));
+  }
+  std::puts("end=");
+  std::fflush(stdout);
+  for (;;) ::pause();
+}

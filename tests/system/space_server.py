@@ -1,0 +1,178 @@
+"""A private SPACE server for one test file: own folders, own port, nothing left behind.
+
+    class Something(ServerTest):
+        def test_it(self):
+            with self.api.create() as sandbox: ...
+
+Templates and bases are shared by all servers of a machine, since making them takes long: SPACE_TEST_TEMPLATES and
+SPACE_TEST_BASES name their folders. SPACE_TEST_BINARY names the program.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import leaks
+from api_client import Api
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("SPACE_TEST_BINARY", ROOT / "build" / "release" / "space"))
+TEMPLATES = os.environ.get("SPACE_TEST_TEMPLATES", "/var/lib/space/templates")
+BASES = os.environ.get("SPACE_TEST_BASES", "/var/lib/space/bases-test")
+UID_BASE = os.environ.get("SPACE_TEST_UID_BASE", "7340032")
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class SpaceServer:
+    """Options are those of `space serve`, with underscores: SpaceServer(pool_ready=4)."""
+
+    def __init__(self, folder=None, **options):
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="space-test-", dir=os.environ.get("SPACE_TEST_DIR")))
+        self.folder.chmod(0o755)  # the roles pass through it on their way to their own folders
+        self.data_dir, self.run_dir, self.log = self.folder / "data", self.folder / "run", self.folder / "log"
+        self.options = {"pool_ready": 1, "pool_spawned": 0, **options}
+        self.process = self.api = self.url = None
+
+    def arguments(self):
+        fixed = {"data-dir": self.data_dir, "run-dir": self.run_dir, "templates-dir": TEMPLATES, "bases-dir": BASES, "uid-base": UID_BASE, "listen": self.listen()}
+        for name, value in {**fixed, **{name.replace("_", "-"): value for name, value in self.options.items()}}.items():
+            if value is True:
+                yield f"--{name}"
+            elif value is not False:
+                yield from (f"--{name}", str(value))
+
+    def listen(self):
+        # The port of the first start is kept over restarts, so that clients find the server again.
+        return "127.0.0.1:0" if self.url is None else self.url.split("//")[1]
+
+    def start(self, limit=180):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([BINARY, "serve", *self.arguments()], stdout=subprocess.PIPE, stderr=log, preexec_fn=end_with_parent)
+        timer = threading.Timer(limit, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline().decode()
+        timer.cancel()
+        ready = re.search(r"ready on (\S+)", line)
+        if not ready:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not start: {line}\n{self.log_tail()}")
+        self.url = ready.group(1)
+        self.api = Api(self.url, (self.data_dir / "first.key").read_text().strip())
+        return self
+
+    def stop(self, limit=60):
+        """An orderly stop: SIGTERM. Sandboxes go on running."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(limit)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise AssertionError(f"the server did not stop within {limit} s\n{self.log_tail()}")
+        self.process.stdout.close()
+        status, self.process = self.process.returncode, None
+        return status
+
+    def delete_all(self):
+        for sandbox in self.api.sandboxes():
+            if sandbox["state"] != "deleted":
+                self.api.delete(sandbox["id"])
+
+    def close(self):
+        """Deletes every sandbox, stops, asserts that nothing is left, and removes the folders."""
+        try:
+            if self.process is None:
+                self.start()
+            self.delete_all()
+            status = self.stop()
+            found = leaks.of_server(self)
+            if status != 0:
+                found.append(f"the server ended with status {status}")
+            if found:
+                raise AssertionError("left behind:\n  " + "\n  ".join(found) + f"\n{self.log_tail()}")
+        finally:
+            if self.process:
+                self.process.kill()
+                self.process.wait()
+            if not os.environ.get("SPACE_TEST_KEEP"):
+                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def role_pid(self, role):
+        """The process of a role: a child of ours whose second word is its name."""
+        for child in leaks.children(self.process.pid):
+            words = leaks.command_line(child)
+            if len(words) > 1 and words[1] == role:
+                return child
+        return None
+
+    def kill_role(self, role, limit=30):
+        """kill -9, then waits until the supervisor has another one that answers."""
+        old = self.role_pid(role)
+        os.kill(old, signal.SIGKILL)
+        self.wait_for(lambda: self.role_pid(role) not in (None, old), limit, f"a new {role}")
+        self.wait_for(self.answers, limit, "an answer after the restart")
+
+    def answers(self):
+        try:
+            return self.api.call("GET", "/v1/version", timeout=5).status == 200
+        except OSError:
+            return False
+
+    @staticmethod
+    def wait_for(condition, limit, what):
+        until = time.monotonic() + limit
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > until:
+                raise AssertionError(f"waited {limit} s for {what}")
+            time.sleep(0.05)
+
+    def log_tail(self, lines=40):
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"
+
+    def environment(self):
+        """For programs that find the server by it: the CLI, the example."""
+        return {**os.environ, "SPACE_URL": self.url, "SPACE_KEY_FILE": str(self.data_dir / "first.key")}
+
+
+class ServerTest(unittest.TestCase):
+    """One server for all tests of a class."""
+
+    options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = SpaceServer(**cls.options).start()
+        cls.api = cls.server.api
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+
+    def assertRefused(self, answer, status, code):
+        self.assertEqual((answer.status, (answer.json or {}).get("code")), (status, code), answer.body[:400])
+
+    def cli(self, *words, **options):
+        """Runs the `space` command against the server."""
+        options = {"capture_output": True, "timeout": 120, "stdin": subprocess.DEVNULL, **options}
+        if "input" in options:
+            del options["stdin"]
+        return subprocess.run([BINARY, *words], env=self.server.environment(), **options)
