@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -20,11 +23,19 @@ namespace {
 constexpr std::size_t kLineBytes = 1000;
 constexpr std::size_t kKeptLines = 12;
 
-// Calls `take` for each line until the other end of the pipe is closed.
-Result<> read_lines(const Fd& pipe, const std::function<void(const std::string&)>& take) {
+using SteadyClock = std::chrono::steady_clock;
+
+// Calls `take` for each line until the other end of the pipe is closed. False when `end` comes first.
+Result<bool> read_lines(const Fd& pipe, SteadyClock::time_point end, const std::function<void(const std::string&)>& take) {
   std::string line;
   char buffer[4096];
   for (;;) {
+    pollfd waiting{pipe.get(), POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - SteadyClock::now()).count();
+    const int ready = ::poll(&waiting, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000)));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && left <= 0) return false;
+    if (ready == 0) continue;
     const auto n = ::read(pipe.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno(errno, "read from a program");
@@ -38,7 +49,7 @@ Result<> read_lines(const Fd& pipe, const std::function<void(const std::string&)
     }
     if (n == 0) {
       if (!line.empty()) take(line);
-      return {};
+      return true;
     }
   }
 }
@@ -89,15 +100,19 @@ Result<> run_command(const Command& command) {
   writer.reset();
 
   std::deque<std::string> last;
-  auto read = read_lines(reader, [&](const std::string& line) {
+  const auto end = command.time_limit.count() > 0 ? SteadyClock::now() + command.time_limit : SteadyClock::time_point::max();
+  auto read = read_lines(reader, end, [&](const std::string& line) {
     if (command.on_line) command.on_line(line);
     last.push_back(line);
     if (last.size() > kKeptLines) last.pop_front();
   });
+  if (!read || !*read) ::kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  TRY_VOID(std::move(read));
+  TRY(const bool in_time, std::move(read));
+  if (!in_time)
+    return fail(ErrorKind::deadline_exceeded, "template_script", fmt::format("{} did not end in time", command.argv[0]), "look at the load of this machine and try again");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
 
   std::string text;
