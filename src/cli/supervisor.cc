@@ -16,6 +16,7 @@
 #include "cli/exit_status.h"
 #include "cli/prepare.h"
 #include "cli/probe.h"
+#include "template/build.h"
 
 namespace space::cli {
 namespace {
@@ -83,6 +84,16 @@ std::string describe_status(int status) {
   return fmt::format("exit status {}", WEXITSTATUS(status));
 }
 
+// Templates belong to root: this is the one moment at which a new agent can reach them. A store that other servers share is left
+// to whoever keeps it.
+Result<> refresh_agent(const ServerSettings& settings) {
+  if (!settings.templates_dir.empty()) return {};
+  const auto agent = tmpl::find_agent();
+  if (agent) return tmpl::refresh_initramfs(settings.templates(), *agent);
+  log::warn("agent.not_found", {{"error", agent.error()}});
+  return {};
+}
+
 }  // namespace
 
 Backoff::Duration Backoff::after_a_life_of(Duration life) {
@@ -103,6 +114,7 @@ int Supervisor::run() {
   if (auto made = make_folders(settings_); !made) return refuse(made.error());
   auto lock = lock_run_dir(settings_);
   if (!lock) return refuse(lock.error());
+  if (auto fresh = refresh_agent(settings_); !fresh) return refuse(fresh.error());
 
   const sigset_t set = watched_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);

@@ -166,7 +166,11 @@ Result<std::vector<Release>> TemplateStore::list() const {
 Result<> TemplateStore::remove(std::string_view reference) {
   const Layout layout(root_);
   TRY(auto wanted, parse_reference(reference));
-  TRY(auto lock, layout.lock());
+  auto lock = layout.lock();
+  if (!lock && lock.error().kind == ErrorKind::permission_denied)
+    return fail(ErrorKind::permission_denied, "template_store_owner", "templates belong to root on the server's machine, and the server does not run as root",
+                fmt::format("run 'space template rm --local {}' there as root", reference));
+  if (!lock) return fail(std::move(lock).error());
   TRY(auto tags, tag_names(layout));
   // A damaged tag names no content: it can be removed by its name, and content that no readable tag names goes too.
   bool found = false;
