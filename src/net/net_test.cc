@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -118,6 +119,7 @@ class Guest {
       batch.address(eth0, wire::kGuestAddress, 30);
       batch.address(eth0, wire::kGuestAddress6, 64);
       TRY_VOID(batch.send());
+      TRY_VOID(wait_for_inet6(wire::kGuestAddress6));
       return default_routes();
     });
     EXPECT_TRUE(made) << (made ? "" : describe(made.error()));
@@ -382,6 +384,11 @@ TEST_F(SandboxNetTest, OtherSourcesGetNothing) {
 }
 
 TEST_F(SandboxNetTest, ConnectionsAndTheirRateAreLimitedByResets) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < kMaxConnections + 100) GTEST_SKIP() << "may open too few descriptors";
   auto gateway = open_gateway();
   std::vector<Fd> kept;
   unsigned refused = 0;

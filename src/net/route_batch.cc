@@ -10,8 +10,11 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/encoding.h"
 #include "base/fd.h"
+#include "base/file.h"
 
 namespace space::net {
 namespace {
@@ -129,6 +132,17 @@ Result<> RouteBatch::send() {
     }
   }
   return {};
+}
+
+Result<> wait_for_inet6(const std::string& ip) {
+  // Its own route, as the table shows it: 32 hex digits and a prefix length of 128.
+  const std::string route = hex_encode(Ip(ip).span()) + " 80 ";
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    TRY(const std::string table, read_file("/proc/thread-self/net/ipv6_route", 1 << 20));
+    if (table.starts_with(route) || table.find("\n" + route) != std::string::npos) return {};
+    ::usleep(1000);
+  }
+  return fail(ErrorKind::deadline_exceeded, "address_not_ready", fmt::format("the kernel did not put {} to use", ip), "try again");
 }
 
 }  // namespace space::net

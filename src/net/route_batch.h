@@ -43,4 +43,8 @@ class RouteBatch {
   std::uint32_t count_ = 0;
 };
 
+// Waits until an IPv6 address of the calling thread's namespace is really in use: the kernel joins its multicast group and adds its
+// route later, from a work queue, and what arrives before is lost. `address_not_ready` after a second.
+Result<> wait_for_inet6(const std::string& ip);
+
 }  // namespace space::net

@@ -62,6 +62,7 @@ Result<SandboxNet> make_here() {
   if (inet6) batch.neighbour(tap, wire::kGuestAddress6, kGuest);
   TRY_VOID(batch.send());
   answer_promptly();
+  if (inet6) TRY_VOID(wait_for_inet6(wire::kHostAddress6));
   return net;
 }
 

@@ -223,15 +223,24 @@ Result<> Service::freeze(const wire::WardenRequest& request, const std::vector<F
   // A descriptor may be of any file its holder could open; the flag is only for the holder's own.
   if (!S_ISREG(st.st_mode) || (peer != 0 && st.st_uid != peer))
     return fail(ErrorKind::permission_denied, "not_your_file", "only a regular file of the asking process's own user can be frozen");
-  int flags = 0;
-  if (::ioctl(fds[0].get(), FS_IOC_GETFLAGS, &flags) != 0) {
-    if (errno == ENOTTY || errno == EOPNOTSUPP)
-      return fail(ErrorKind::unsupported, "freeze_unsupported", "this filesystem has no immutable files", "copy the file instead");
-    return fail_errno(errno, "read a file's flags");
+  const int fd = fds[0].get();
+  if (request.count != 0 && (::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+    return fail(ErrorKind::invalid_argument, "bad_descriptor", "a file to freeze must be open for writing");
+  auto set = [fd](bool immutable) {
+    int flags = 0;
+    if (::ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0) return false;
+    flags = immutable ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+    return ::ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+  };
+  if (!set(request.count != 0)) {
+    if (errno != ENOTTY && errno != EOPNOTSUPP) return fail_errno(errno, "set a file's flags");
+  } else if (request.count == 0 || (::pwrite(fd, "", 0, 0) < 0 && errno == EPERM)) {
+    return {};
+  } else {
+    // Some filesystems ask the flag only when a file is opened; a VMM's old descriptor would go on writing there.
+    (void)set(false);
   }
-  flags = request.count != 0 ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
-  if (::ioctl(fds[0].get(), FS_IOC_SETFLAGS, &flags) != 0) return fail_errno(errno, "set a file's flags");
-  return {};
+  return fail(ErrorKind::unsupported, "freeze_unsupported", "this filesystem has no files that are immutable for open descriptors", "copy the file instead");
 }
 
 Result<Service::Progress> Service::destroy(const std::string& id) {

@@ -45,7 +45,8 @@ class WardenClient {
   virtual Result<WardenInfo> hello() = 0;
   // The VM's network namespace with its TAP (IFF_TAP|IFF_NO_PI|IFF_VNET_HDR). Taken from a few kept ready.
   virtual Result<Fd> make_net(const std::string& vm) = 0;
-  // The gateway's ends inside that namespace: [tcp 15001, udp 15053, tcp 15053], IPv4 and IPv6 on dual-stack sockets.
+  // The gateway's ends inside that namespace: [tcp 15001, udp 15053, tcp 15053], IPv4 and IPv6 on dual-stack sockets, non-blocking and
+  // bound. The gateway calls listen(2) on the TCP ones when it is ready to accept: until then the guest gets a reset at once.
   virtual Result<std::vector<Fd>> egress_sockets(const std::string& vm) = 0;
   // `count` (1..8) unconnected, non-blocking TCP sockets made inside the namespace; node connects them to the guest.
   virtual Result<std::vector<Fd>> guest_sockets(const std::string& vm, int count) = 0;
@@ -55,7 +56,9 @@ class WardenClient {
                                        const std::vector<std::string>& argv, std::span<const int> fds, const Fd& log) = 0;
   virtual Result<VmmProcess> adopt(const std::string& vm) = 0;            // after a restart of node
   virtual Result<std::pair<Fd, Fd>> open_memory(const std::string& vm) = 0;  // /proc/PID/mem and /proc/PID/pagemap
-  virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;       // FS_IMMUTABLE_FL
+  // FS_IMMUTABLE_FL on a regular file of the caller's own uid; to freeze, `file` must be open for writing. `freeze_unsupported` where
+  // the flag would not stop descriptors that are open already (tmpfs, for one).
+  virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;
   virtual Result<> set_limits(const std::string& vm, const VmLimits& limits) = 0;
   virtual Result<> destroy(const std::string& vm) = 0;                    // process, cgroup, namespace, pin: all of it; idempotent
   virtual Result<std::vector<VmListing>> list() = 0;
