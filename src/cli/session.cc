@@ -52,8 +52,9 @@ Result<std::string> read_stdin(const Session& session) {
 
 // One request a piece: the answer comes when the program has taken the bytes, so a slow reader slows the sender.
 asio::awaitable<void> pump_stdin(Context& context, std::shared_ptr<Session> session) {
+  const auto wait = [session] { return read_stdin(*session); };
   for (;;) {
-    auto piece = co_await context.pool.run([session] { return read_stdin(*session); });
+    auto piece = co_await context.pool.run(wait);
     if (session->over) co_return;
     const bool end = !piece || piece->empty();
     std::string target = session->target + (end ? "/stdin?close=1" : "/stdin");
@@ -125,7 +126,7 @@ Result<json::object> command_body(const CommandOptions& options, bool stdin_open
 }
 
 Task<> write_out(Context& context, int fd, std::string bytes) {
-  co_return co_await context.pool.run([fd, bytes = std::move(bytes)]() -> Result<> {
+  auto work = [fd, bytes = std::move(bytes)]() -> Result<> {
     std::string_view rest = bytes;
     while (!rest.empty()) {
       const ssize_t count = ::write(fd, rest.data(), rest.size());
@@ -136,7 +137,8 @@ Task<> write_out(Context& context, int fd, std::string bytes) {
       ::poll(&wait, 1, -1);
     }
     return {};
-  });
+  };
+  co_return co_await context.pool.run(std::move(work));
 }
 
 }  // namespace

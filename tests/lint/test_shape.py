@@ -32,6 +32,16 @@ class Traps(unittest.TestCase):
                     wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
         self.assertEqual(wrong, [])
 
+    def test_no_closure_with_captures_made_inside_an_await(self):
+        # GCC 12 destroys what such a closure captured twice. Capture by reference or name the closure first; `this` is harmless.
+        trap = re.compile(r"co_await\b.*[(,]\s*\[(?!\]|&|this\])")
+        wrong = []
+        for path in sorted((ROOT / "src").rglob("*.cc")) + sorted((ROOT / "src").rglob("*.h")):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if trap.search(line.split("//")[0]):
+                    wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+        self.assertEqual(wrong, [])
+
 
 def report():
     """The files over the aim, longest first."""
