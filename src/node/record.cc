@@ -47,7 +47,6 @@ std::string encode_record(const SandboxRecord& r) {
                  {"env", std::move(env)},
                  {"hostname", r.hostname},
                  {"machine_id", r.machine_id},
-                 {"nonce", r.nonce},
                  {"state", to_string(r.state)},
                  {"end_reason", r.end_reason},
                  {"create_operation", r.create_operation},
@@ -80,7 +79,6 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   r.env = in.text_map("env", 1024, 128 << 10);
   r.hostname = in.text("hostname", 0, 64);
   r.machine_id = in.text("machine_id", 0, 32);
-  r.nonce = in.text("nonce", 0, 128);
   const std::string state = in.text("state", 1, 32);
   r.end_reason = in.text("end_reason", 0, 1024);
   r.create_operation = in.text("create_operation", 0, 128);

@@ -33,7 +33,6 @@ struct SandboxRecord {
   std::map<std::string, std::string> env;
   std::string hostname;
   std::string machine_id;
-  std::string nonce;               // of the last init; a new node repeats it, and the agent refuses it when it had arrived
   SandboxState state = SandboxState::creating;
   std::string end_reason;
   std::string create_operation;    // the same PUT again is answered from here

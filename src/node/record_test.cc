@@ -21,7 +21,6 @@ SandboxRecord example() {
   r.env = {{"A", "1"}, {"B", "line\nbreak"}};
   r.hostname = "box";
   r.machine_id = std::string(32, 'a');
-  r.nonce = "n";
   r.state = SandboxState::running;
   r.create_operation = new_id();
   r.create_spans = {{"claim", 0, 12}, {"resume", 12, 2000}};

@@ -1,0 +1,23 @@
+// Errors that come from inside a VM, made fit for others: whoever runs there chooses their words.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+
+namespace space::node {
+
+// The agent's own refusals (no such file, no space, process forgotten, …) pass with their kind, a checked code and a bounded,
+// printable message. Everything else, silence and garbage above all, becomes agent_not_answering. `doing`: "start the command".
+Error guest_error(const Error& error, std::string_view doing);
+
+// For deadlines on the agent's answers.
+Error agent_not_answering(std::string_view doing, std::string_view why);
+
+// The VM is not there any more.
+Error vm_gone();
+
+// `text` as valid UTF-8 without control characters, at most `limit` bytes.
+std::string printable(std::string_view text, std::size_t limit);
+
+}  // namespace space::node
