@@ -1,0 +1,174 @@
+#include "node/machine.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "node/deadline.h"
+#include "node/guest_error.h"
+
+namespace space::node {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kInitLimit = seconds(10);
+constexpr milliseconds kFreezeLimit = seconds(2);
+constexpr milliseconds kWarmLimit = seconds(30);
+
+class RealMachines : public Machines {
+ public:
+  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool)
+      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool) {}
+
+  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) override {
+    const std::string id = new_id();
+    Spans::Step copying(spans, "overlay");
+    auto overlay = co_await pool_.run([&] { return make_overlay(id, *base); });
+    copying.end();
+    if (!overlay) {
+      co_await forget_folder(id);
+      co_return fail(std::move(overlay).error());
+    }
+    Spans::Step spawning(spans, "spawn");
+    Fd disk = std::move(*overlay);
+    auto vm = co_await bases_.spawn(*base, id, std::move(disk));
+    spawning.end();
+    if (!vm) {
+      const Error error = vm.error();
+      if (auto swept = co_await driver_.sweep(id); !swept) log::warn("vm.sweep_failed", {{"vm", id}, {"error", swept.error()}});
+      co_await forget_folder(id);
+      co_return fail(error);
+    }
+    co_return own(id, std::move(base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
+  }
+
+  Task<> load(Machine& machine, Spans& spans) override {
+    Spans::Step step(spans, "load");
+    co_return co_await bases_.load(*machine.base, *machine.vm);
+  }
+
+  Task<> warm(Machine& machine) override {
+    Spans unused(system_clock());
+    Identity nobody{machine.id, "sandbox", std::string(32, '0'), {}, 1};
+    CO_TRY_VOID(co_await activate(machine, nobody, unused));
+    CO_TRY_VOID(co_await ask_agent(machine, run_once(machine.agent), kWarmLimit, "run its first command"));
+    CO_TRY_VOID(co_await ask_agent(machine, machine.agent->freeze(), kInitLimit, "freeze its processes"));
+    co_return co_await machine.vm->pause();
+  }
+
+  Task<> activate(Machine& machine, const Identity& identity, Spans& spans) override {
+    {
+      Spans::Step step(spans, "resume");
+      CO_TRY_VOID(co_await machine.vm->resume());
+    }
+    Spans::Step step(spans, "init");
+    wire::AgentInit init;
+    init.nonce = new_id();
+    init.sandbox_id = identity.sandbox;
+    init.hostname = identity.hostname;
+    init.machine_id = identity.machine_id;
+    init.env = identity.env;
+    init.epoch = identity.epoch;
+    std::array<std::byte, 64> entropy;
+    random_bytes(entropy);
+    init.entropy.assign(reinterpret_cast<const char*>(entropy.data()), entropy.size());
+    init.wall_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    co_return co_await ask_agent(machine, machine.agent->init(init), kInitLimit, "take its identity");
+  }
+
+  Task<> pause(Machine& machine, Spans& spans) override {
+    {
+      Spans::Step step(spans, "freeze");
+      // A guest that does not freeze is paused all the same: it alone loses, by seeing an old clock for a moment.
+      auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
+      if (!frozen) log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
+    }
+    Spans::Step step(spans, "pause");
+    co_return co_await machine.vm->pause();
+  }
+
+  Task<Machine> adopt(const std::string& vm_id) override {
+    CO_TRY(auto vm, co_await driver_.adopt(vm_id));
+    co_return own(vm_id, nullptr, std::shared_ptr<vmm::Vm>(std::move(vm)));
+  }
+
+  Task<> destroy(Machine machine) override {
+    *machine.on_end = nullptr;
+    auto done = co_await machine.vm->destroy();
+    if (done) done = co_await pool_.run([&] { return records_.remove_pool_folder(machine.id); });
+    if (!done) space::spawn(executor_, destroy_later(machine.id));
+    co_return done;
+  }
+
+ private:
+  Result<Fd> make_overlay(const std::string& id, const tmpl::Base& base) const {
+    TRY(auto folder, records_.make_pool_folder(id));
+    TRY(Fd overlay, open_file(folder / "disk.qcow2", O_RDWR | O_CREAT | O_EXCL));
+    TRY_VOID(copy_file_sparse(base.empty_overlay, overlay));
+    return overlay;
+  }
+
+  asio::awaitable<void> forget_folder(std::string id) {
+    auto gone = co_await pool_.run([&] { return records_.remove_pool_folder(id); });
+    if (!gone) log::warn("pool.folder_left", {{"vm", id}, {"error", gone.error()}});
+  }
+
+  // Nothing may stay behind because the warden was away for a moment.
+  asio::awaitable<void> destroy_later(std::string id) {
+    for (milliseconds pause = seconds(1);; pause = std::min<milliseconds>(pause * 2, seconds(60))) {
+      co_await sleep_for(pause);
+      auto done = co_await driver_.sweep(id);
+      if (done) done = co_await pool_.run([&] { return records_.remove_pool_folder(id); });
+      if (done) co_return;
+      log::warn("vm.destroy_failed", {{"vm", id}, {"error", done.error()}});
+    }
+  }
+
+  Machine own(const std::string& id, std::shared_ptr<const tmpl::Base> base, std::shared_ptr<vmm::Vm> vm) {
+    Machine machine;
+    machine.id = id;
+    machine.base = std::move(base);
+    machine.vm = std::move(vm);
+    machine.agent = std::make_shared<wire::AgentClient>(executor_, machine.vm->agent_connector());
+    space::spawn(executor_, watch(machine.vm, machine.on_end));
+    return machine;
+  }
+
+  static asio::awaitable<void> watch(std::shared_ptr<vmm::Vm> vm, std::shared_ptr<std::function<void()>> on_end) {
+    co_await vm->ended();
+    const auto call = std::exchange(*on_end, nullptr);
+    if (call) call();
+  }
+
+  static Task<> run_once(std::shared_ptr<wire::AgentClient> agent) {
+    wire::ProcessSpec spec;
+    spec.argv = {"/bin/true"};
+    CO_TRY(const std::uint32_t process, co_await agent->create(spec));
+    CO_TRY(auto stream, co_await agent->attach(process, 0));
+    for (;;) {
+      CO_TRY(auto frames, co_await stream->next());
+      if (frames.empty()) co_return Result<>{};
+    }
+  }
+
+  asio::any_io_executor executor_;
+  vmm::Driver& driver_;
+  tmpl::BaseImages& bases_;
+  const RecordStore& records_;
+  BlockingPool& pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
+                                        const RecordStore& records, BlockingPool& pool) {
+  return std::make_unique<RealMachines>(std::move(executor), driver, bases, records, pool);
+}
+
+}  // namespace space::node

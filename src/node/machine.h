@@ -1,0 +1,70 @@
+// One VM with its agent's client, from the spawn to the end, and the few things that are done with it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/async.h"
+#include "node/deadline.h"
+#include "node/guest_error.h"
+#include "node/record.h"
+#include "node/spans.h"
+#include "template/base_images.h"
+#include "vmm/driver.h"
+#include "wire/agent_client.h"
+
+namespace space::node {
+
+struct Machine {
+  std::string id;                               // the VM's
+  std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
+  std::shared_ptr<vmm::Vm> vm;
+  std::shared_ptr<wire::AgentClient> agent;
+  // Called once, on the loop, when the VMM is gone for any reason. Its owner replaces it when the machine changes hands.
+  std::shared_ptr<std::function<void()>> on_end = std::make_shared<std::function<void()>>();
+  explicit operator bool() const { return vm != nullptr; }
+};
+
+// An answer of the agent, waited for at most `limit` and no longer than its VM lives; errors as guest_error makes them, and
+// conflict/sandbox_ended when the VM is gone. `doing` completes "the agent did not answer (…)".
+template <class T>
+Task<T> ask_agent(const Machine& machine, Task<T> task, std::chrono::milliseconds limit, std::string doing) {
+  const auto vm = machine.vm;
+  auto answer = co_await with_deadline(std::move(task), limit, agent_not_answering(doing, "no answer in time"), vm->ended(), vm_gone());
+  if (!answer && answer.error().code != "sandbox_ended") co_return fail(guest_error(answer.error(), doing));
+  co_return answer;
+}
+
+// Who the guest is to be from now on.
+struct Identity {
+  std::string sandbox;
+  std::string hostname;
+  std::string machine_id;
+  std::map<std::string, std::string> env;
+  std::uint64_t epoch = 1;
+};
+
+// Makes and handles machines; an interface so that pools and lifecycle can be tested without a VM. For node's loop.
+class Machines {
+ public:
+  virtual ~Machines() = default;
+  // A VMM waiting for its load, with a fresh overlay in its pool folder.
+  virtual Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) = 0;
+  virtual Task<> load(Machine& machine, Spans& spans) = 0;  // waiting → paused
+  // Lets the guest answer once, one command included, and pauses it again: a create from here finds everything translated.
+  virtual Task<> warm(Machine& machine) = 0;
+  // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
+  virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
+  virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers
+  virtual Task<Machine> adopt(const std::string& vm_id) = 0;
+  // Process, namespace, cgroup, pool folder: nothing is left on success. On an error it is tried again in the background.
+  virtual Task<> destroy(Machine machine) = 0;
+};
+
+std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
+                                        const RecordStore& records, BlockingPool& pool);
+
+}  // namespace space::node

@@ -1,0 +1,215 @@
+#include "node/pools.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace space::node {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Under steady load a create is nearly always under way; refilling then goes on all the same after this long.
+constexpr milliseconds kLongestYield{250};
+constexpr milliseconds kAfterFailure{2'000};
+constexpr milliseconds kIdle{3'600'000};
+
+}  // namespace
+
+Pools::Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits)
+    : executor_(executor), machines_(machines), limits_(limits), wake_(std::make_shared<Signal>(executor)) {
+  if (limits_.spawned + limits_.ready == 0) return;
+  filling_ = true;
+  spawn(executor_, fill());
+}
+
+Pools::~Pools() = default;
+
+Pools::Foreground::Foreground(Pools& pools) : pools_(pools) {
+  if (pools_.foreground_++ == 0) pools_.waiting_since_ = steady_clock::now();
+}
+
+Pools::Foreground::~Foreground() {
+  if (--pools_.foreground_ == 0) pools_.wake_->notify_all();
+}
+
+Pools::Kind& Pools::kind_of(const std::shared_ptr<const tmpl::Base>& base) {
+  auto found = kinds_.find(base->key);
+  if (found == kinds_.end()) {
+    if (kinds_.size() >= std::max<std::size_t>(limits_.kinds, 1)) {
+      auto oldest = std::min_element(kinds_.begin(), kinds_.end(), [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+      std::vector<Machine> left;
+      for (auto* store : {&oldest->second.spawned, &oldest->second.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+      kinds_.erase(oldest);
+      spawn(executor_, discard(std::move(left)));
+    }
+    found = kinds_.emplace(base->key, Kind{}).first;
+    found->second.base = base;
+  }
+  found->second.last_use = ++uses_;
+  wake_->notify_all();
+  return found->second;
+}
+
+void Pools::keep(const std::shared_ptr<const tmpl::Base>& base) {
+  if (!stopping_ && limits_.spawned + limits_.ready > 0) kind_of(base);
+}
+
+std::optional<Pools::Taken> Pools::take(const std::shared_ptr<const tmpl::Base>& base) {
+  if (stopping_ || limits_.spawned + limits_.ready == 0) return std::nullopt;
+  Kind& kind = kind_of(base);
+  for (auto* store : {&kind.ready, &kind.spawned}) {
+    if (store->empty()) continue;
+    Taken taken{std::move(store->front()), store == &kind.ready};
+    store->pop_front();
+    *taken.machine.on_end = nullptr;
+    ++(taken.ready || limits_.ready == 0 ? kind.hits : kind.misses);
+    return taken;
+  }
+  ++kind.misses;
+  return std::nullopt;
+}
+
+asio::awaitable<void> Pools::forget(std::string template_digest) {
+  std::vector<Machine> left;
+  for (auto it = kinds_.begin(); it != kinds_.end();) {
+    if (it->second.base->release.digest != template_digest) {
+      ++it;
+      continue;
+    }
+    for (auto* store : {&it->second.spawned, &it->second.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+    it = kinds_.erase(it);
+  }
+  co_await discard(std::move(left));
+}
+
+std::vector<PoolStats> Pools::stats() const {
+  std::vector<PoolStats> all;
+  for (const auto& [key, kind] : kinds_)
+    all.push_back({kind.base->release.digest, kind.base->size, kind.spawned.size(), kind.ready.size(), kind.hits, kind.misses});
+  return all;
+}
+
+// The kind that was used last among those that lack something: it is the one that the next create will ask for.
+Pools::Kind* Pools::hungriest() {
+  Kind* best = nullptr;
+  for (auto& [key, kind] : kinds_) {
+    if (kind.ready.size() >= limits_.ready && kind.spawned.size() >= limits_.spawned) continue;
+    if (kind.not_before > steady_clock::now()) continue;
+    if (!best || kind.last_use > best->last_use) best = &kind;
+  }
+  return best;
+}
+
+asio::awaitable<void> Pools::fill() {
+  const auto wake = wake_;
+  while (!stopping_) {
+    const Kind* next = hungriest();
+    if (!next) {
+      const bool waits_for_retry = std::any_of(kinds_.begin(), kinds_.end(), [](const auto& k) { return k.second.not_before > steady_clock::now(); });
+      co_await wake->wait_for(waits_for_retry ? kAfterFailure : kIdle);
+      continue;
+    }
+    if (foreground_ > 0) {
+      const auto left = std::chrono::ceil<milliseconds>(waiting_since_ + kLongestYield - steady_clock::now());
+      if (left.count() > 0) {
+        co_await wake->wait_for(left);
+        continue;
+      }
+      waiting_since_ = steady_clock::now();  // one machine now, then way is given again
+    }
+    co_await fill_one(next->base->key);
+  }
+  filling_ = false;
+  wake->notify_all();
+}
+
+asio::awaitable<void> Pools::fill_one(std::string key) {
+  const bool ready = kinds_.at(key).ready.size() < limits_.ready;
+  auto made = co_await make(key, ready);
+  const auto kind = kinds_.find(key);
+  if (!made) {
+    log::warn("pool.fill_failed", {{"base", key}, {"error", made.error()}});
+    if (kind != kinds_.end()) kind->second.not_before = steady_clock::now() + kAfterFailure;
+    co_return;
+  }
+  if (stopping_ || kind == kinds_.end() || made->vm->state() == vmm::VmState::ended) {
+    std::vector<Machine> unwanted;
+    unwanted.push_back(std::move(*made));
+    co_await discard(std::move(unwanted));
+    co_return;
+  }
+  watch(*made);
+  (ready ? kind->second.ready : kind->second.spawned).push_back(std::move(*made));
+}
+
+// A ready machine is made from a spawned one when there is one, which shortens what a create might wait for.
+asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
+  Spans unused(system_clock());
+  const auto base = kinds_.at(key).base;
+  Machine machine;
+  if (auto& spawned = kinds_.at(key).spawned; ready && !spawned.empty()) {
+    machine = std::move(spawned.front());
+    spawned.pop_front();
+    *machine.on_end = nullptr;
+  } else {
+    auto fresh = co_await machines_.spawn(base, unused);
+    if (!fresh) co_return tl::unexpected(std::move(fresh).error());
+    machine = std::move(*fresh);
+  }
+  if (!ready) co_return machine;
+  auto done = co_await machines_.load(machine, unused);
+  if (done) done = co_await machines_.warm(machine);
+  if (done) co_return machine;
+  std::vector<Machine> broken;
+  broken.push_back(std::move(machine));
+  co_await discard(std::move(broken));
+  co_return tl::unexpected(std::move(done).error());
+}
+
+void Pools::watch(Machine& machine) {
+  *machine.on_end = [this, id = machine.id] { lost(id); };
+}
+
+void Pools::lost(const std::string& vm_id) {
+  for (auto& [key, kind] : kinds_) {
+    for (auto* store : {&kind.spawned, &kind.ready}) {
+      const auto it = std::find_if(store->begin(), store->end(), [&](const Machine& m) { return m.id == vm_id; });
+      if (it == store->end()) continue;
+      log::warn("pool.machine_died", {{"vm", vm_id}});
+      std::vector<Machine> dead;
+      dead.push_back(std::move(*it));
+      store->erase(it);
+      kind.not_before = steady_clock::now() + kAfterFailure;  // machines that die by themselves are not made in a tight loop
+      spawn(executor_, discard(std::move(dead)));
+      wake_->notify_all();
+      return;
+    }
+  }
+}
+
+asio::awaitable<void> Pools::discard(std::vector<Machine> machines) {
+  ++discarding_;
+  for (Machine& machine : machines) {
+    const std::string id = machine.id;
+    auto gone = co_await machines_.destroy(std::move(machine));
+    if (!gone) log::error("pool.destroy_failed", {{"vm", id}, {"error", gone.error()}});
+  }
+  --discarding_;
+  wake_->notify_all();
+}
+
+asio::awaitable<void> Pools::drain() {
+  stopping_ = true;
+  wake_->notify_all();
+  while (filling_) co_await wake_->wait_for(kIdle);
+  std::vector<Machine> left;
+  for (auto& [key, kind] : kinds_)
+    for (auto* store : {&kind.spawned, &kind.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+  kinds_.clear();
+  co_await discard(std::move(left));
+  while (discarding_ > 0) co_await wake_->wait_for(kIdle);
+}
+
+}  // namespace space::node

@@ -1,0 +1,95 @@
+// Two stores of machines made ahead, for each (template, size) in use: *spawned* VMM processes that wait for a load, and
+// *ready* VMs that are loaded, have answered once and are paused. A create takes the best there is.
+//
+// One machine is made at a time, and only while no create is under way (or has been for a while): refilling must not slow what
+// somebody waits for. A machine leaves its store by a move, so that it cannot be handed out twice. For node's loop.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/async.h"
+#include "node/machine.h"
+
+namespace space::node {
+
+struct PoolLimits {
+  std::size_t spawned = 0;
+  std::size_t ready = 0;
+  std::size_t kinds = 4;
+};
+
+struct PoolStats {
+  std::string template_digest;
+  vmm::Size size;
+  std::size_t spawned = 0, ready = 0;
+  std::uint64_t hits = 0, misses = 0;  // of takes; a hit is a ready one when ready ones are kept, else a spawned one
+};
+
+class Pools {
+ public:
+  Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits);
+  ~Pools();
+
+  struct Taken {
+    Machine machine;
+    bool ready = false;  // else: spawned, waiting for its load
+  };
+  // Never waits. Nothing there: a miss. Marks the kind as in use, so that its stores fill.
+  std::optional<Taken> take(const std::shared_ptr<const tmpl::Base>& base);
+  void keep(const std::shared_ptr<const tmpl::Base>& base);  // fill its stores from now on
+  asio::awaitable<void> forget(std::string template_digest);  // its template is gone
+  std::vector<PoolStats> stats() const;
+
+  // While one exists, nothing new is begun in the background.
+  class Foreground {
+   public:
+    explicit Foreground(Pools& pools);
+    Foreground(const Foreground&) = delete;
+    Foreground& operator=(const Foreground&) = delete;
+    ~Foreground();
+
+   private:
+    Pools& pools_;
+  };
+
+  // Stops filling, waits for what is being made and destroys all of it.
+  asio::awaitable<void> drain();
+
+ private:
+  struct Kind {
+    std::shared_ptr<const tmpl::Base> base;
+    std::deque<Machine> spawned, ready;
+    std::uint64_t hits = 0, misses = 0;
+    std::uint64_t last_use = 0;
+    std::chrono::steady_clock::time_point not_before{};  // after a failure
+  };
+  Kind& kind_of(const std::shared_ptr<const tmpl::Base>& base);
+  Kind* hungriest();
+  asio::awaitable<void> fill();
+  asio::awaitable<void> fill_one(std::string key);
+  asio::awaitable<Result<Machine>> make(std::string key, bool ready);
+  void watch(Machine& machine);
+  void lost(const std::string& vm_id);
+  asio::awaitable<void> discard(std::vector<Machine> machines);
+
+  asio::any_io_executor executor_;
+  Machines& machines_;
+  PoolLimits limits_;
+  std::map<std::string, Kind> kinds_;  // by base key
+  std::uint64_t uses_ = 0;
+  std::size_t foreground_ = 0;
+  std::chrono::steady_clock::time_point waiting_since_{};
+  bool stopping_ = false;
+  bool filling_ = false;
+  std::size_t discarding_ = 0;
+  std::shared_ptr<Signal> wake_;
+};
+
+}  // namespace space::node

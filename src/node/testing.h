@@ -1,0 +1,127 @@
+// Machines without VMs, for the tests of this folder.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "node/machine.h"
+
+namespace space::node::testing {
+
+class FakeVm : public vmm::Vm {
+ public:
+  explicit FakeVm(std::string id) : id_(std::move(id)) {}
+  const std::string& id() const override { return id_; }
+  vmm::VmState state() const override { return state_; }
+  Task<> boot() override { co_return Result<>{}; }
+  Task<> load(const vmm::DeviceState&) override { co_return Result<>{}; }
+  Task<> resume() override { co_return Result<>{}; }
+  Task<> pause() override { co_return Result<>{}; }
+  Task<> save_base(const Fd&) override { co_return Result<>{}; }
+  Task<> destroy() override { co_return Result<>{}; }
+  asio::awaitable<void> ended() override { co_await sleep_for(std::chrono::hours(1)); }
+  asio::awaitable<std::string> console_tail() override { co_return std::string("last words"); }
+  http::Connector agent_connector() override { return {}; }
+  pid_t pid() const override { return 0; }
+  vmm::VmState state_ = vmm::VmState::waiting;
+
+ private:
+  std::string id_;
+};
+
+// Machines that exist in a set, and steps that take as long, and go as wrong, as the test says.
+class FakeMachines : public Machines {
+ public:
+  // The folder is what the real one makes and removes; nullptr: no folders.
+  explicit FakeMachines(const RecordStore* records = nullptr) : records_(records) {}
+
+  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans&) override {
+    ++busy_;
+    most_busy_ = std::max(most_busy_, busy_);
+    co_await sleep_for(step_);
+    --busy_;
+    if (auto wrong = fault("spawn"); !wrong) co_return fail(wrong.error());
+    Machine machine = made(new_id());
+    machine.base = std::move(base);
+    if (records_) CO_TRY_VOID(records_->make_pool_folder(machine.id));
+    last_end_ = machine.on_end;
+    co_return machine;
+  }
+  Task<> load(Machine& machine, Spans&) override { co_return co_await step("load", machine, vmm::VmState::paused); }
+  Task<> warm(Machine& machine) override { co_return co_await step("warm", machine, vmm::VmState::paused); }
+  Task<> activate(Machine& machine, const Identity& identity, Spans&) override {
+    CO_TRY_VOID(co_await step("activate", machine, vmm::VmState::running));
+    identities_[machine.id] = identity;
+    co_return Result<>{};
+  }
+  Task<> pause(Machine& machine, Spans&) override { co_return co_await step("pause", machine, vmm::VmState::paused); }
+  Task<Machine> adopt(const std::string& id) override {
+    if (!alive_.contains(id)) co_return fail(ErrorKind::not_found, "vm_not_found", "none");
+    Machine machine = made(id);
+    static_cast<FakeVm&>(*machine.vm).state_ = states_.contains(id) ? states_[id] : vmm::VmState::running;
+    co_return machine;
+  }
+  Task<> destroy(Machine machine) override {
+    *machine.on_end = nullptr;
+    co_await sleep_for(step_);
+    if (auto wrong = fault("destroy"); !wrong) co_return wrong;
+    EXPECT_EQ(alive_.erase(machine.id), 1u) << "destroyed twice";
+    if (records_) CO_TRY_VOID(records_->remove_pool_folder(machine.id));
+    co_return Result<>{};
+  }
+
+  // The VMM of `machine` is gone.
+  void kill(const Machine& machine) {
+    static_cast<FakeVm&>(*machine.vm).state_ = vmm::VmState::ended;
+    if (const auto end = std::exchange(*machine.on_end, nullptr)) end();
+  }
+
+  std::set<std::string> alive_;
+  std::map<std::string, Identity> identities_;
+  std::map<std::string, vmm::VmState> states_;  // what an adoption finds
+  std::map<std::string, int> failing_;          // step → how many times
+  std::shared_ptr<std::function<void()>> last_end_;
+  std::chrono::milliseconds step_{1};
+  int busy_ = 0, most_busy_ = 0;
+
+ private:
+  Machine made(const std::string& id) {
+    Machine machine;
+    machine.id = id;
+    machine.vm = std::make_shared<FakeVm>(id);
+    alive_.insert(id);
+    return machine;
+  }
+  Result<> fault(const std::string& name) {
+    if (failing_[name] == 0) return {};
+    --failing_[name];
+    return fail(ErrorKind::unavailable, name + "_failed", "as the test wants it");
+  }
+  Task<> step(std::string name, Machine& machine, vmm::VmState after) {
+    co_await sleep_for(step_);
+    CO_TRY_VOID(fault(name));
+    static_cast<FakeVm&>(*machine.vm).state_ = after;
+    co_return Result<>{};
+  }
+  const RecordStore* records_;
+};
+
+inline std::shared_ptr<const tmpl::Base> base_named(const std::string& key) {
+  auto base = std::make_shared<tmpl::Base>();
+  base->key = key;
+  base->release.digest = "sha256:" + key;
+  return base;
+}
+
+// Waits until `condition` holds, at most some seconds.
+asio::awaitable<void> until(auto condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) co_await sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(condition());
+}
+
+}  // namespace space::node::testing
