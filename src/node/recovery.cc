@@ -1,0 +1,142 @@
+#include "node/recovery.h"
+
+#include <set>
+
+#include "base/log.h"
+
+namespace space::node {
+namespace {
+
+constexpr std::size_t kAtATime = 8;  // adoptions side by side: each waits for its guest more than it works
+
+struct Work {
+  Sandboxes& sandboxes;
+  const Sandboxes::Parts& parts;
+  vmm::Driver& driver;
+  std::set<std::string> alive;  // VMs on this machine that are not accounted for yet
+  Recovered counts;
+};
+
+asio::awaitable<bool> sweep(Work& work, std::string vm) {
+  auto swept = co_await work.driver.sweep(vm);
+  if (!swept) log::error("recovery.sweep_failed", {{"vm", vm}, {"error", swept.error()}});
+  co_return swept.has_value();
+}
+
+asio::awaitable<void> finish_deletes(Work& work, std::vector<RecordStore::Found> trash) {
+  for (const RecordStore::Found& found : trash) {
+    if (found.record) {
+      work.alive.erase(found.record->vm);
+      if (!co_await sweep(work, found.record->vm)) continue;  // its folder stays, so that the next start knows the VM
+    }
+    auto purged = co_await work.parts.disk.run([&] { return work.parts.records.purge(found.id); });
+    if (!purged) log::error("recovery.purge_failed", {{"sandbox", found.id}, {"error", purged.error()}});
+    ++work.counts.removed;
+  }
+}
+
+asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::string reason) {
+  const bool was_known = record.state == SandboxState::ended;
+  record.state = SandboxState::ended;
+  if (!was_known) record.end_reason = std::move(reason);
+  if (!record.vm.empty()) co_await sweep(work, record.vm);
+  if (!was_known && !record.vm.empty()) {
+    auto stored = co_await work.parts.disk.run([&] { return work.parts.records.update(record); });
+    if (!stored) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", stored.error()}});
+  }
+  log::info("recovery.ended", {{"sandbox", record.id}, {"reason", record.end_reason}});
+  ++work.counts.ended;
+  work.sandboxes.restore(std::move(record), {});
+}
+
+// A guest that does not answer stays: its sandbox is alive, and its owner can delete it.
+asio::awaitable<void> greet(Work& work, std::shared_ptr<Sandbox> sandbox) {
+  const SandboxRecord& record = sandbox->record;
+  Spans unused(work.parts.clock);
+  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch};
+  auto greeted = co_await work.parts.machines.activate(sandbox->machine, identity, unused);
+  if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
+}
+
+asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
+  auto machine = co_await work.parts.machines.adopt(record.vm);
+  if (!machine) {
+    log::warn("recovery.adopt_failed", {{"sandbox", record.id}, {"vm", record.vm}, {"error", machine.error()}});
+    co_await put_back_ended(work, std::move(record), "vmm_not_adoptable");
+    co_return;
+  }
+  const auto state = machine->vm->state();
+  if (state == vmm::VmState::ended || state == vmm::VmState::waiting) {
+    *machine->on_end = nullptr;
+    co_await put_back_ended(work, std::move(record), "vmm_gone");
+    co_return;
+  }
+  const bool paused = record.state == SandboxState::paused;
+  auto sandbox = work.sandboxes.restore(std::move(record), std::move(*machine));
+  if (paused && state == vmm::VmState::running) {
+    // Cut off between a resume and its record, or the other way round: the record is what was promised.
+    Spans unused(work.parts.clock);
+    if (auto stopped = co_await work.parts.machines.pause(sandbox->machine, unused); !stopped)
+      log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stopped.error()}});
+  } else if (!paused) {
+    co_await greet(work, sandbox);
+  }
+  log::info("recovery.adopted", {{"sandbox", sandbox->record.id}, {"vm", sandbox->record.vm}, {"state", to_string(sandbox->record.state)}});
+  ++work.counts.adopted;
+}
+
+asio::awaitable<void> put_back(Work& work, RecordStore::Found found) {
+  if (!found.record) {
+    log::error("recovery.record_unreadable", {{"sandbox", found.id}, {"error", found.record.error()}});
+    SandboxRecord unknown;
+    unknown.id = found.id;
+    unknown.state = SandboxState::running;
+    co_await put_back_ended(work, std::move(unknown), "record_unreadable");
+    co_return;
+  }
+  SandboxRecord record = std::move(*found.record);
+  const bool alive = work.alive.erase(record.vm) > 0;
+  if (record.state == SandboxState::ended || !alive) {
+    co_await put_back_ended(work, std::move(record), "vmm_gone");
+  } else {
+    co_await adopt(work, std::move(record));
+  }
+}
+
+}  // namespace
+
+Task<Recovered> recover(Sandboxes& sandboxes, const Sandboxes::Parts& parts, vmm::Driver& driver) {
+  const RecordStore& records = parts.records;
+  CO_TRY(auto trash, co_await parts.disk.run([&] { return records.trash(); }));
+  CO_TRY(auto found, co_await parts.disk.run([&] { return records.sandboxes(); }));
+  CO_TRY(auto folders, co_await parts.disk.run([&] { return records.pool(); }));
+  CO_TRY(const auto vms, co_await driver.list());
+  Work work{sandboxes, parts, driver, {vms.begin(), vms.end()}, {}};
+  co_await finish_deletes(work, std::move(trash));
+
+  const auto executor = co_await asio::this_coro::executor;
+  Signal room(executor);
+  std::size_t running = 0;
+  for (RecordStore::Found& one : found) {
+    while (running >= kAtATime) co_await room.wait();
+    ++running;
+    spawn(executor, [](Work& w, RecordStore::Found item, std::size_t& count, Signal& done) -> asio::awaitable<void> {
+      co_await put_back(w, std::move(item));
+      --count;
+      done.notify_all();
+    }(work, std::move(one), running, room));
+  }
+  while (running > 0) co_await room.wait();
+
+  for (const std::string& vm : work.alive) {
+    log::info("recovery.sweep", {{"vm", vm}});
+    if (co_await sweep(work, vm)) ++work.counts.removed;
+  }
+  for (const std::string& vm : folders) {
+    auto gone = co_await parts.disk.run([&] { return records.remove_pool_folder(vm); });
+    if (!gone) log::error("recovery.folder_left", {{"vm", vm}, {"error", gone.error()}});
+  }
+  co_return work.counts;
+}
+
+}  // namespace space::node

@@ -1,0 +1,42 @@
+// One sandbox in memory: its record, its machine, its sessions, and the strand on which its operations follow one another.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/async.h"
+#include "node/machine.h"
+#include "node/record.h"
+#include "node/sessions.h"
+#include "node/strand.h"
+
+namespace space::node {
+
+struct Sandbox {
+  Sandbox(asio::any_io_executor executor, const Clock& clock) : strand(executor), changed(executor), sessions(clock) {}
+
+  SandboxRecord record;
+  Machine machine;          // empty while creating and after the end
+  Strand strand;
+  Signal changed;           // record.state, removing or gone changed
+  SessionTable sessions;
+  bool removing = false;    // a delete waits: whoever holds the strand gives up at its next step
+  bool gone = false;        // no longer in the table
+  bool vmm_gone = false;    // the VMM ended and nobody has dealt with it yet
+  std::optional<Error> failure;  // of its create, for those who asked for the same one
+
+  // Streams to the agent that a pause or the end must cut. The entry is removed by its owner.
+  std::list<std::function<void()>> streams;
+
+  void interrupt_streams() {
+    for (auto& cut : streams) cut();
+  }
+
+  // The agent, when the sandbox runs; else conflict/sandbox_<state> with what to do.
+  Result<std::shared_ptr<wire::AgentClient>> agent() const;
+};
+
+}  // namespace space::node

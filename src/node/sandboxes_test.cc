@@ -1,0 +1,325 @@
+#include "node/sandboxes.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "node/recovery.h"
+#include "node/testing.h"
+
+namespace space::node {
+namespace {
+
+using std::chrono::milliseconds;
+using namespace testing;  // NOLINT
+
+class FakeBases : public BaseSource {
+ public:
+  Task<tmpl::Release> resolve(const std::string& reference) override {
+    if (reference != "base") co_return fail(ErrorKind::not_found, "template_not_found", "no such template");
+    co_return tmpl::Release{};
+  }
+  Task<std::shared_ptr<const tmpl::Base>> base(const tmpl::Release&, const WantedSize&) override {
+    co_await sleep_for(making_);
+    co_return base_;
+  }
+  std::shared_ptr<const tmpl::Base> base_ = base_named("a");
+  milliseconds making_{0};
+};
+
+class FakeDriver : public vmm::Driver {
+ public:
+  explicit FakeDriver(FakeMachines& machines) : machines_(machines) {}
+  std::string name() const override { return "fake"; }
+  std::string accelerator() const override { return "none"; }
+  std::string state_key() const override { return ""; }
+  Task<std::unique_ptr<vmm::Vm>> spawn(vmm::VmSpec) override { co_return fail(ErrorKind::unsupported, "fake", ""); }
+  Task<std::unique_ptr<vmm::Vm>> adopt(const std::string&) override { co_return fail(ErrorKind::unsupported, "fake", ""); }
+  Task<std::vector<std::string>> list() override { co_return std::vector<std::string>(machines_.alive_.begin(), machines_.alive_.end()); }
+  Task<> sweep(const std::string& id) override {
+    machines_.alive_.erase(id);
+    co_return Result<>{};
+  }
+
+ private:
+  FakeMachines& machines_;
+};
+
+// A node without VMs and HTTP. `restart` is a kill -9: what was in memory is gone, folders and VMs stay.
+struct World {
+  explicit World(asio::any_io_executor e) : executor(e) { restart(); }
+  void restart() {
+    sandboxes.reset();
+    pools.reset();
+    events.emplace(executor);
+    pools.emplace(executor, machines, PoolLimits{});
+    const Sandboxes::Parts p{machines, bases, *pools, records, disk, *events, system_clock()};
+    parts.emplace(p);
+    sandboxes.emplace(executor, p, 3);
+  }
+  asio::any_io_executor executor;
+  TempDir dir = TempDir::make("/tmp", "space-sandboxes-test").value();
+  RecordStore records{dir.path()};
+  BlockingPool disk{2};
+  FakeMachines machines{&records};
+  FakeBases bases;
+  FakeDriver driver{machines};
+  std::optional<Events> events;
+  std::optional<Pools> pools;
+  std::optional<Sandboxes::Parts> parts;
+  std::optional<Sandboxes> sandboxes;
+
+  CreateRequest request(std::string id = new_id(), std::string operation = "op1") const {
+    CreateRequest r;
+    r.id = std::move(id);
+    r.operation = std::move(operation);
+    r.tenant = "acme";
+    r.template_reference = "base";
+    r.env = {{"A", "1"}};
+    return r;
+  }
+  std::size_t folders() const { return records.sandboxes().value().size() + records.pool().value().size() + records.trash().value().size(); }
+};
+
+struct SandboxesTest : ::testing::Test {
+  asio::io_context loop;
+  void run(asio::awaitable<void> (*test)(World&)) {
+    World world(loop.get_executor());
+    ASSERT_TRUE(world.records.open());
+    bool finished = false;
+    asio::co_spawn(
+        loop,
+        [](World& w, auto body, bool& done) -> asio::awaitable<void> {
+          co_await body(w);
+          done = true;
+        }(world, test, finished),
+        [](std::exception_ptr e) { if (e) std::rethrow_exception(e); });
+    while (!finished && loop.run_one() > 0) {}
+    loop.stop();
+  }
+};
+
+TEST_F(SandboxesTest, ACreateIsDurableBeforeItIsAnswered) {
+  run([](World& w) -> asio::awaitable<void> {
+    const CreateRequest request = w.request();
+    const auto done = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(done);
+    if (!done) co_return;
+    EXPECT_EQ(done->record.state, SandboxState::running);
+    EXPECT_FALSE(done->spans.empty());
+    const auto stored = w.records.sandboxes().value();
+    EXPECT_EQ(stored.at(0).record.value().vm, done->record.vm);
+    EXPECT_EQ(stored.at(0).record.value().state, SandboxState::running);
+    EXPECT_EQ(w.machines.identities_.at(done->record.vm).sandbox, request.id);
+    EXPECT_EQ(w.machines.identities_.at(done->record.vm).env.at("A"), "1");
+    EXPECT_EQ(w.folders(), 1u);
+  });
+}
+
+TEST_F(SandboxesTest, TheSamePutTwiceAlsoAtTheSameTimeIsOneSandbox) {
+  run([](World& w) -> asio::awaitable<void> {
+    using namespace asio::experimental::awaitable_operators;
+    const CreateRequest request = w.request();
+    auto [a, b] = co_await (w.sandboxes->create(request) && w.sandboxes->create(request));
+    EXPECT_TRUE(a && b);
+    EXPECT_EQ(a->record.vm, b->record.vm);
+    const auto again = co_await w.sandboxes->create(request);
+    EXPECT_EQ(again->record.vm, a->record.vm);
+    EXPECT_EQ(w.machines.alive_.size(), 1u);
+    const auto other = co_await w.sandboxes->create(w.request(request.id, "op2"));
+    EXPECT_EQ(other.error().code, "sandbox_exists");
+  });
+}
+
+TEST_F(SandboxesTest, ADeleteTakesEverythingAndMayComeTwice) {
+  run([](World& w) -> asio::awaitable<void> {
+    using namespace asio::experimental::awaitable_operators;
+    const CreateRequest request = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    auto [a, b] = co_await (w.sandboxes->remove(request.id, "d1") && w.sandboxes->remove(request.id, "d2"));
+    EXPECT_TRUE(a && b);
+    EXPECT_TRUE(co_await w.sandboxes->remove(request.id, "d3"));
+    EXPECT_TRUE(w.machines.alive_.empty());
+    EXPECT_EQ(w.folders(), 0u);
+    EXPECT_TRUE(w.sandboxes->list().empty());
+  });
+}
+
+TEST_F(SandboxesTest, ADeleteDuringACreateLeavesNothingAtAnyStep) {
+  run([](World& w) -> asio::awaitable<void> {
+    using namespace asio::experimental::awaitable_operators;
+    w.machines.step_ = milliseconds(4);
+    for (int at = 0; at < 20; at += 2) {
+      const CreateRequest request = w.request();
+      auto late = [](World& world, std::string id, int wait) -> Task<std::vector<Span>> {
+        co_await sleep_for(milliseconds(wait));
+        co_return co_await world.sandboxes->remove(id, "d");
+      };
+      auto [created, removed] = co_await (w.sandboxes->create(request) && late(w, request.id, at));
+      EXPECT_TRUE(removed);
+      if (!created) {
+        EXPECT_EQ(created.error().code, "sandbox_deleted");
+      }
+      EXPECT_TRUE(w.machines.alive_.empty()) << at;
+      EXPECT_EQ(w.folders(), 0u) << at;
+      EXPECT_EQ(w.sandboxes->find(request.id), nullptr);
+    }
+  });
+}
+
+TEST_F(SandboxesTest, ADeleteDoesNotWaitForABaseToBeMade) {
+  run([](World& w) -> asio::awaitable<void> {
+    using namespace asio::experimental::awaitable_operators;
+    w.bases.making_ = milliseconds(2'000);
+    const CreateRequest request = w.request();
+    const auto begin = std::chrono::steady_clock::now();
+    auto late = [](World& world, std::string id) -> Task<std::vector<Span>> {
+      co_await sleep_for(milliseconds(10));
+      co_return co_await world.sandboxes->remove(id, "d");
+    };
+    auto [created, removed] = co_await (w.sandboxes->create(request) && late(w, request.id));
+    EXPECT_EQ(created.error().code, "sandbox_deleted");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1'000));
+  });
+}
+
+TEST_F(SandboxesTest, ACreateBehindItsDeleteDoesNotComeBack) {
+  run([](World& w) -> asio::awaitable<void> {
+    const CreateRequest request = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->remove(request.id, "d"));
+    EXPECT_EQ((co_await w.sandboxes->create(request)).error().code, "sandbox_deleted");
+  });
+}
+
+TEST_F(SandboxesTest, AStepThatFailsLeavesNothing) {
+  run([](World& w) -> asio::awaitable<void> {
+    for (const char* step : {"spawn", "load", "activate"}) {
+      w.machines.failing_[step] = 1;
+      const CreateRequest request = w.request();
+      const auto failed = co_await w.sandboxes->create(request);
+      EXPECT_EQ(failed.error().code, std::string(step) + "_failed");
+      EXPECT_TRUE(w.machines.alive_.empty()) << step;
+      EXPECT_EQ(w.folders(), 0u) << step;
+      EXPECT_TRUE(co_await w.sandboxes->create(request)) << "a later try may succeed";
+      EXPECT_TRUE(co_await w.sandboxes->remove(request.id, "d"));
+    }
+    CreateRequest unknown = w.request();
+    unknown.template_reference = "nothing";
+    EXPECT_EQ((co_await w.sandboxes->create(unknown)).error().code, "template_not_found");
+    EXPECT_EQ(w.folders(), 0u);
+  });
+}
+
+TEST_F(SandboxesTest, ADeleteThatFailsCanBeRepeated) {
+  run([](World& w) -> asio::awaitable<void> {
+    const CreateRequest request = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    w.machines.failing_["destroy"] = 1;
+    EXPECT_FALSE(co_await w.sandboxes->remove(request.id, "d"));
+    EXPECT_EQ(w.sandboxes->find(request.id)->record.state, SandboxState::deleting);
+    EXPECT_EQ((co_await w.sandboxes->pause(request.id, "p")).error().kind, ErrorKind::not_found);
+    EXPECT_TRUE(co_await w.sandboxes->remove(request.id, "d"));
+    EXPECT_EQ(w.folders(), 0u);
+  });
+}
+
+TEST_F(SandboxesTest, AFullNodeSaysSo) {
+  run([](World& w) -> asio::awaitable<void> {
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(co_await w.sandboxes->create(w.request()));
+    const auto refused = co_await w.sandboxes->create(w.request());
+    EXPECT_EQ(refused.error().code, "node_full");
+    EXPECT_EQ(refused.error().kind, ErrorKind::resource_exhausted);
+  });
+}
+
+TEST_F(SandboxesTest, PauseAndResumeFollowTheTable) {
+  run([](World& w) -> asio::awaitable<void> {
+    const CreateRequest request = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    EXPECT_EQ((co_await w.sandboxes->resume(request.id, "r0")).error().code, "sandbox_running");
+    EXPECT_EQ((co_await w.sandboxes->pause(request.id, "p1"))->record.state, SandboxState::paused);
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->state, SandboxState::paused);
+    EXPECT_TRUE(co_await w.sandboxes->pause(request.id, "p1")) << "the same operation again";
+    EXPECT_EQ((co_await w.sandboxes->pause(request.id, "p2")).error().code, "sandbox_paused");
+    EXPECT_EQ(w.sandboxes->find(request.id)->agent().error().code, "sandbox_paused");
+    EXPECT_EQ((co_await w.sandboxes->resume(request.id, "r1"))->record.state, SandboxState::running);
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->state, SandboxState::running);
+    EXPECT_EQ((co_await w.sandboxes->pause(new_id(), "p")).error().code, "sandbox_not_found");
+    w.machines.failing_["pause"] = 1;
+    EXPECT_FALSE(co_await w.sandboxes->pause(request.id, "p3"));
+    EXPECT_EQ(w.sandboxes->find(request.id)->record.state, SandboxState::running);
+  });
+}
+
+TEST_F(SandboxesTest, AVmmThatDiesEndsItsSandboxAndTellsWhy) {
+  run([](World& w) -> asio::awaitable<void> {
+    const CreateRequest request = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    Events::Listener listener(*w.events);
+    w.machines.kill(w.sandboxes->find(request.id)->machine);
+    const auto event = co_await listener.next_for(milliseconds(2'000));
+    EXPECT_TRUE(event && event->sandbox == request.id && event->type == "sandbox_ended");
+    EXPECT_EQ(w.sandboxes->find(request.id)->record.end_reason, "vmm_exited");
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->state, SandboxState::ended);
+    EXPECT_TRUE(w.machines.alive_.empty());
+    EXPECT_EQ(w.sandboxes->find(request.id)->agent().error().code, "sandbox_ended");
+    EXPECT_TRUE(co_await w.sandboxes->remove(request.id, "d"));
+    EXPECT_EQ(w.folders(), 0u);
+  });
+}
+
+TEST_F(SandboxesTest, ARestartAdoptsWhatRunsAndEndsWhatDoesNot) {
+  run([](World& w) -> asio::awaitable<void> {
+    const auto runs = co_await w.sandboxes->create(w.request());
+    const auto rests = co_await w.sandboxes->create(w.request());
+    const auto dies = co_await w.sandboxes->create(w.request());
+    EXPECT_TRUE(co_await w.sandboxes->pause(rests->record.id, "p"));
+    w.machines.states_[rests->record.vm] = vmm::VmState::paused;
+    w.machines.alive_.erase(dies->record.vm);
+    w.machines.identities_.clear();
+    w.restart();
+    const auto counts = co_await recover(*w.sandboxes, *w.parts, w.driver);
+    EXPECT_EQ(counts->adopted, 2u);
+    EXPECT_EQ(counts->ended, 1u);
+    EXPECT_EQ(w.sandboxes->find(runs->record.id)->record.state, SandboxState::running);
+    EXPECT_TRUE(w.machines.identities_.contains(runs->record.vm)) << "clock and thaw again";
+    EXPECT_EQ(w.sandboxes->find(rests->record.id)->record.state, SandboxState::paused);
+    EXPECT_FALSE(w.machines.identities_.contains(rests->record.vm));
+    EXPECT_EQ(w.sandboxes->find(dies->record.id)->record.state, SandboxState::ended);
+    EXPECT_EQ(w.sandboxes->find(dies->record.id)->record.end_reason, "vmm_gone");
+    EXPECT_EQ(w.records.sandboxes().value().size(), 3u);
+    EXPECT_TRUE(co_await w.sandboxes->resume(rests->record.id, "r"));
+  });
+}
+
+TEST_F(SandboxesTest, ARestartBetweenAPauseAndItsRecordKeepsWhatWasPromised) {
+  run([](World& w) -> asio::awaitable<void> {
+    const auto one = co_await w.sandboxes->create(w.request());
+    w.machines.states_[one->record.vm] = vmm::VmState::paused;  // paused, but the record still says running
+    w.machines.identities_.clear();
+    w.restart();
+    EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    EXPECT_EQ(w.sandboxes->find(one->record.id)->machine.vm->state(), vmm::VmState::running);
+    EXPECT_TRUE(w.machines.identities_.contains(one->record.vm));
+  });
+}
+
+TEST_F(SandboxesTest, ARestartFinishesDeletesAndSweepsLeftovers) {
+  run([](World& w) -> asio::awaitable<void> {
+    const auto half = co_await w.sandboxes->create(w.request());
+    EXPECT_TRUE(w.records.discard(half->record.id));  // a delete that was cut off after its first step
+    Spans spans(system_clock());
+    EXPECT_TRUE(co_await w.machines.spawn(w.bases.base_, spans));  // a pooled VM
+    const std::string broken = new_id();
+    EXPECT_TRUE(make_directories(w.dir.path() / "sandboxes" / broken));
+    w.restart();
+    EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    EXPECT_TRUE(w.machines.alive_.empty());
+    EXPECT_EQ(w.folders(), 1u);
+    EXPECT_EQ(w.sandboxes->find(broken)->record.end_reason, "record_unreadable");
+    EXPECT_TRUE(co_await w.sandboxes->remove(broken, "d"));
+    EXPECT_EQ(w.folders(), 0u);
+  });
+}
+
+}  // namespace
+}  // namespace space::node
