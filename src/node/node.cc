@@ -1,0 +1,182 @@
+#include "node/node.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <csignal>
+
+#include "base/file.h"
+#include "base/unix_socket.h"
+#include "node/access.h"
+#include "node/machine.h"
+#include "node/privileges.h"
+#include "node/recovery.h"
+#include "node/routes.h"
+#include "vmm/qemu_driver.h"
+#include "wire/warden_client.h"
+
+namespace space::node {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kDiskThreads = 4;
+constexpr std::chrono::seconds kWardenPatience{10};
+constexpr std::chrono::seconds kStopGrace{3};
+
+// Every VM costs descriptors here: control, log, agent connections, base images.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The roles start side by side, so the warden may need a moment.
+Result<std::shared_ptr<wire::WardenClient>> connect_warden(const fs::path& socket) {
+  for (const auto until = std::chrono::steady_clock::now() + kWardenPatience;;) {
+    auto client = wire::WardenClient::connect(socket.string());
+    if (client) return std::shared_ptr<wire::WardenClient>(std::move(*client));
+    if (std::chrono::steady_clock::now() >= until) return fail(std::move(client).error());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+struct Folders {
+  explicit Folders(const NodeConfig& config)
+      : node(config.data_dir / "node"), templates(config.templates_dir.empty() ? config.data_dir / "templates" : config.templates_dir),
+        bases(config.bases_dir.empty() ? config.data_dir / "bases" : config.bases_dir), sockets(config.run_dir / "node") {}
+  fs::path node, templates, bases, sockets;
+
+  Result<> prepare() const {
+    for (const fs::path& folder : {node, bases, sockets}) TRY_VOID(make_directories(folder, 0700));
+    return {};
+  }
+};
+
+class Node {
+ public:
+  Node(const NodeConfig& config, const Folders& folders)
+      : config_(config), folders_(folders), executor_(loop_.get_executor()), records_(folders.node), templates_(folders.templates), events_(executor_) {}
+
+  Result<> run() {
+    Result<> outcome;
+    asio::co_spawn(loop_, serve(), [&](std::exception_ptr error, Result<> result) {
+      if (error) std::rethrow_exception(error);
+      outcome = std::move(result);
+      loop_.stop();
+    });
+    loop_.run();
+    disk_.join();
+    return outcome;
+  }
+
+ private:
+  Task<> serve() {
+    CO_TRY_VOID(co_await disk_.run([this] { return records_.open(); }));
+    CO_TRY(warden_, co_await disk_.run([this] { return connect_warden(config_.run_dir / "warden.sock"); }));
+    CO_TRY_VOID(co_await open_driver());
+    images_.emplace(folders_.bases, *driver_, disk_);
+    machines_ = make_machines(executor_, *driver_, *images_, records_, disk_);
+    bases_ = make_base_source(templates_, *images_, disk_);
+    const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds};
+    pools_.emplace(executor_, *machines_, limits);
+    const Sandboxes::Parts parts{*machines_, *bases_, *pools_, records_, disk_, events_, system_clock()};
+    sandboxes_.emplace(executor_, parts, config_.max_sandboxes);
+
+    CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
+    CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
+    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits};
+    http::Router router;
+    router.use(peer_check(config_.api_uid));
+    add_node_routes(router, routes);
+    add_sandbox_routes(router, routes);
+    add_command_routes(router, routes);
+    add_file_routes(router, routes);
+
+    http::Options options;
+    options.server_name = "space-node";
+    options.body_timeout = std::chrono::minutes(10);  // the api role keeps time for its clients
+    http::Server server(executor_, [&router](http::Exchange& exchange) { return router(exchange); }, options);
+    CO_TRY(Fd listener, listen_unix(config_.run_dir / "node.sock", SOCK_STREAM, 0666));
+    CO_TRY_VOID(server.serve(std::move(listener)));
+    log::info("node.ready", {{"driver", driver_->name()}, {"accelerator", driver_->accelerator()}, {"vmm", info.vmm_version},
+                             {"adopted", recovered.adopted}, {"ended", recovered.ended}, {"removed", recovered.removed}});
+    for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
+
+    co_await asked_to_stop();
+    log::info("node.stopping");
+    co_await server.stop(kStopGrace);
+    co_await sandboxes_->settle();
+    co_await pools_->drain();
+    log::info("node.stopped");
+    co_return Result<>{};
+  }
+
+  Task<> open_driver() {
+    if (config_.driver != "qemu")
+      co_return fail(ErrorKind::invalid_argument, "unknown_driver", fmt::format("there is no driver \"{}\"", config_.driver), "use qemu");
+    vmm::QemuOptions options;
+    options.sockets = folders_.sockets;
+    CO_TRY(driver_, co_await vmm::QemuDriver::open(warden_, disk_, std::move(options)));
+    co_return Result<>{};
+  }
+
+  // Makes the base ahead of its first use as well. Without the template there is nothing to do yet.
+  asio::awaitable<void> fill_pool(std::string reference) {
+    auto release = co_await bases_->resolve(reference);
+    if (!release) {
+      log::info("pool.no_template", {{"template", reference}});
+      co_return;
+    }
+    auto base = co_await bases_->base(*release, WantedSize{});
+    if (base) pools_->keep(*base);
+    else log::warn("pool.no_base", {{"template", reference}, {"error", base.error()}});
+  }
+
+  asio::awaitable<void> asked_to_stop() {
+    asio::signal_set signals(executor_, SIGTERM, SIGINT);
+    co_await signals.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+
+  const NodeConfig& config_;
+  const Folders& folders_;
+  // Destroyed from the end: what uses something stands below it. The loop goes last, with the coroutines that are still waiting.
+  asio::io_context loop_{1};
+  asio::any_io_executor executor_;
+  BlockingPool disk_{kDiskThreads};
+  RecordStore records_;
+  tmpl::TemplateStore templates_;
+  Events events_;
+  std::shared_ptr<wire::WardenClient> warden_;
+  std::unique_ptr<vmm::Driver> driver_;
+  std::optional<tmpl::BaseImages> images_;
+  std::unique_ptr<Machines> machines_;
+  std::unique_ptr<BaseSource> bases_;
+  std::optional<Pools> pools_;
+  std::optional<Sandboxes> sandboxes_;
+};
+
+Result<> run_node(const NodeConfig& config) {
+  const Folders folders(config);
+  TRY_VOID(folders.prepare());
+  TRY_VOID(become(config.uid, {folders.node, folders.bases, folders.sockets}));
+  raise_descriptor_limit();
+  std::signal(SIGPIPE, SIG_IGN);
+  Node node(config, folders);
+  return node.run();
+}
+
+}  // namespace
+
+int run(const NodeConfig& config) {
+  log::configure("node", config.log_level);
+  const auto done = run_node(config);
+  if (done) return 0;
+  log::error("node.failed", {{"error", done.error()}});
+  return 1;
+}
+
+}  // namespace space::node

@@ -1,0 +1,37 @@
+// node's HTTP API, by subject. Paths and JSON of the data plane are those of the public API (api/openapi.yaml).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "http/router.h"
+#include "node/sandboxes.h"
+#include "template/release.h"
+
+namespace space::node {
+
+struct RouteParts {  // all outlive the router
+  asio::any_io_executor executor;
+  Sandboxes& sandboxes;
+  Pools& pools;
+  Events& events;
+  tmpl::TemplateStore& templates;
+  vmm::Driver& driver;
+  BlockingPool& disk;
+  std::string vmm_version;        // as the warden says
+  std::string limits;
+};
+
+void add_node_routes(http::Router& router, RouteParts& parts);      // info, events, templates
+void add_sandbox_routes(http::Router& router, RouteParts& parts);   // lifecycle, for the api role
+void add_command_routes(http::Router& router, RouteParts& parts);   // data plane: command sessions
+void add_file_routes(http::Router& router, RouteParts& parts);      // data plane: files and watch
+
+// Shared by them.
+json::array spans_json(const std::vector<Span>& spans);
+json::object sandbox_json(const SandboxRecord& record);
+Task<json::object> read_object(http::Exchange& exchange, std::size_t limit);  // an empty body is an empty object
+Task<> reply_json(http::Exchange& exchange, int status, json::value body);
+
+}  // namespace space::node

@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "base/random.h"
+#include "http/sse.h"
+#include "node/routes.h"
+
+namespace space::node {
+namespace {
+
+constexpr std::size_t kCreateLimit = 256 << 10;
+constexpr std::size_t kMaxOperation = 128;
+
+std::optional<std::uint32_t> narrow(std::optional<std::int64_t> number) {
+  if (!number) return std::nullopt;
+  return static_cast<std::uint32_t>(*number);
+}
+
+bool is_hostname(std::string_view text) {
+  if (text.empty() || text.size() > 63 || text.front() == '-' || text.back() == '-') return false;
+  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+}
+
+bool is_environment_name(std::string_view name) {
+  return !name.empty() && name.size() <= 256 && name.find('=') == name.npos && name.find('\0') == name.npos;
+}
+
+Result<CreateRequest> read_create(const std::string& id, const json::object& body) {
+  if (!is_id(id)) return fail(ErrorKind::invalid_argument, "invalid_id", "a sandbox's id has 20 to 40 characters of a-z and 0-9");
+  JsonReader in(body);
+  CreateRequest request;
+  request.id = id;
+  request.operation = in.text("operation", 1, kMaxOperation);
+  request.tenant = in.text("tenant", 1, 128);
+  request.template_reference = in.text("template", 1, 256, "base");
+  request.size.cpus = narrow(in.optional_number("cpus", 1, 64));
+  request.size.memory_mib = narrow(in.optional_number("memory_mib", 128, 1 << 20));
+  request.size.disk_mib = narrow(in.optional_number("disk_mib", 256, 1 << 24));
+  request.env = in.text_map("env", 256, 64 << 10);
+  for (const auto& [name, value] : request.env)
+    if (!is_environment_name(name) || value.find('\0') != value.npos) in.reject("env", "must hold names without '=' and texts without NUL");
+  request.hostname = in.text("hostname", 0, 63, "");
+  if (!request.hostname.empty() && !is_hostname(request.hostname)) in.reject("hostname", "must be a host name of a-z, 0-9 and inner dashes");
+  TRY_VOID(in.done());
+  return request;
+}
+
+Result<std::string> read_operation(const json::object& body) {
+  JsonReader in(body);
+  std::string operation = in.text("operation", 1, kMaxOperation);
+  TRY_VOID(in.done());
+  return operation;
+}
+
+json::object done_json(const Done& done) {
+  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"spans", spans_json(done.spans)}};
+}
+
+Task<> put(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, kCreateLimit));
+  CO_TRY(CreateRequest request, read_create(exchange.param("id"), body));
+  CO_TRY(const Done done, co_await parts.sandboxes.create(std::move(request)));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+Task<> remove(http::Exchange& exchange, RouteParts& parts) {
+  const std::string id = exchange.param("id");
+  std::vector<Span> spans;
+  if (is_id(id)) {
+    CO_TRY(spans, co_await parts.sandboxes.remove(id, exchange.target().query_value("operation").value_or("")));
+  }
+  json::object body{{"spans", spans_json(spans)}};
+  co_return co_await reply_json(exchange, 200, std::move(body));
+}
+
+Task<> pause_or_resume(http::Exchange& exchange, RouteParts& parts, bool pause) {
+  CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
+  CO_TRY(std::string operation, read_operation(body));
+  const std::string id = exchange.param("id");
+  auto task = pause ? parts.sandboxes.pause(id, std::move(operation)) : parts.sandboxes.resume(id, std::move(operation));
+  CO_TRY(const Done done, co_await std::move(task));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+Task<> list(http::Exchange& exchange, RouteParts& parts) {
+  json::array all;
+  for (const SandboxRecord& record : parts.sandboxes.list()) all.push_back(sandbox_json(record));
+  json::object body{{"sandboxes", std::move(all)}};
+  co_return co_await reply_json(exchange, 200, std::move(body));
+}
+
+Task<> get(http::Exchange& exchange, RouteParts& parts) {
+  const auto sandbox = parts.sandboxes.find(exchange.param("id"));
+  if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  co_return co_await reply_json(exchange, 200, sandbox_json(sandbox->record));
+}
+
+}  // namespace
+
+json::array spans_json(const std::vector<Span>& spans) {
+  json::array out;
+  for (const Span& s : spans) out.push_back(json::object{{"name", s.name}, {"start_us", s.start_us}, {"duration_us", s.duration_us}});
+  return out;
+}
+
+json::object sandbox_json(const SandboxRecord& r) {
+  json::object out{{"id", r.id},
+                   {"tenant", r.tenant},
+                   {"state", to_string(r.state)},
+                   {"template", r.template_reference},
+                   {"template_digest", r.template_digest},
+                   {"cpus", r.size.cpus},
+                   {"memory_mib", r.size.memory_mib},
+                   {"disk_mib", r.size.disk_mib},
+                   {"epoch", r.epoch},
+                   {"created_at", rfc3339(r.created_ms)}};
+  if (!r.end_reason.empty()) out["end_reason"] = r.end_reason;
+  return out;
+}
+
+Task<json::object> read_object(http::Exchange& exchange, std::size_t limit) {
+  CO_TRY(const std::string body, co_await exchange.read_body(limit));
+  if (body.empty()) co_return json::object{};
+  co_return parse_json_object(body, limit);
+}
+
+Task<> reply_json(http::Exchange& exchange, int status, json::value body) {
+  co_return co_await exchange.reply(http::json_response(status, json::serialize(body)));
+}
+
+void add_sandbox_routes(http::Router& router, RouteParts& parts) {
+  router.add("GET", "/v1/sandboxes", [&parts](http::Exchange& e) { return list(e, parts); });
+  router.add("GET", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return get(e, parts); });
+  router.add("PUT", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return put(e, parts); });
+  router.add("DELETE", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return remove(e, parts); });
+  router.add("POST", "/v1/sandboxes/{id}/pause", [&parts](http::Exchange& e) { return pause_or_resume(e, parts, true); });
+  router.add("POST", "/v1/sandboxes/{id}/resume", [&parts](http::Exchange& e) { return pause_or_resume(e, parts, false); });
+}
+
+}  // namespace space::node
