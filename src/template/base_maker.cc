@@ -82,7 +82,7 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   return made;
 }
 
-Task<> wait_for_agent(wire::AgentClient& agent, http::Connector connector) {
+Task<> wait_for_agent(wire::AgentClient& agent, const http::Connector& connector) {
   using namespace asio::experimental::awaitable_operators;
   const auto end = SteadyClock::now() + kAgentLimit;
   for (;;) {
@@ -132,8 +132,10 @@ wire::AgentInit first_init() {
 
 // Everything between the start of the kernel and the moment to save.
 Task<> drive(vmm::Vm& vm) {
-  wire::AgentClient agent(co_await asio::this_coro::executor, vm.agent_connector());
-  CO_TRY_VOID(co_await wait_for_agent(agent, vm.agent_connector()));
+  auto executor = co_await asio::this_coro::executor;
+  wire::AgentClient agent(executor, vm.agent_connector());
+  const http::Connector connector = vm.agent_connector();
+  CO_TRY_VOID(co_await wait_for_agent(agent, connector));
   const wire::AgentInit init = first_init();
   CO_TRY_VOID(co_await agent.init(init));
   for (const WarmUp& step : kWarmUp) {

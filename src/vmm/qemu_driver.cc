@@ -26,6 +26,8 @@ wire::VmLimits limits_of(const VmSpec& spec, const QemuMachine& machine) {
   wire::VmLimits limits;
   limits.memory_bytes = (std::uint64_t{spec.size.memory_mib} << 20) + kOverheadBytes;
   if (!machine.kvm) limits.memory_bytes += std::uint64_t{machine.translation_cache_mib} << 20;
+  const std::uint64_t disk = std::uint64_t{spec.size.disk_mib} << 20;
+  limits.file_bytes = disk + disk / 8 + (64ull << 20);  // an image that is full, with its own tables
   limits.cpu_percent = spec.size.cpus * 100 + 50;  // half a core more for devices, or the guest's disk would slow its vCPU
   return limits;
 }

@@ -116,7 +116,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     auto answer = co_await qmp->execute(std::move(name), std::move(arguments), pass);
     if (!answer) {
       if (!gone && answer.error().code == "qmp_closed") co_await changed.wait_for(milliseconds(100));
-      Error error = gone ? ended_error(id) : answer.error();
+      Error error = gone && answer.error().code == "qmp_closed" ? ended_error(id) : answer.error();
       co_await read_console(self);
       log::warn("vm.command_failed", {{"vm", id}, {"error", answer.error()}, {"tail", tail()}});
       co_return fail(std::move(error));
@@ -199,7 +199,7 @@ Task<std::unique_ptr<QemuVm>> QemuVm::take(QemuHost host, std::string id, wire::
   if (!qmp) {
     if (!state->gone) co_await state->changed.wait_for(milliseconds(50));
     Error error = qmp.error();
-    if (state->gone) error = ended_error(state->id);
+    if (state->gone && error.code == "qmp_closed") error = ended_error(state->id);
     error.message += state->tail();
     co_return fail(std::move(error));
   }
