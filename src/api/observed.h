@@ -41,6 +41,7 @@ class Observed : public http::Exchange {
   Task<> finish() override;
   bool started() const override { return held_ || inner_.started(); }
   void abort() override { inner_.abort(); }
+  void set_read_timeout(std::chrono::milliseconds time) override { inner_.set_read_timeout(time); }
   asio::awaitable<void> disconnected() override { return inner_.disconnected(); }
   Result<Detached> detach() override { return inner_.detach(); }
 

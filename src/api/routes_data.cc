@@ -40,7 +40,9 @@ std::string target_for_node(const http::Target& target) {
 
 bool starts_with_no_case(std::string_view text, std::string_view start) { return text.size() >= start.size() && http::equal_no_case(text.substr(0, start.size()), start); }
 
-Task<> carry(Services& services, http::Exchange& exchange, bool event_stream) {
+enum class Carried { short_answer, events, typed };  // typed: a body with any time between its pieces
+
+Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   CO_TRY(std::string id, sandbox_id(exchange));
   const auto session = exchange.params.find("session");
   if (session != exchange.params.end() && !is_id(session->second))
@@ -58,7 +60,8 @@ Task<> carry(Services& services, http::Exchange& exchange, bool event_stream) {
 
   http::ProxyOptions options;
   options.target = target_for_node(exchange.target());
-  options.event_stream = event_stream;
+  options.event_stream = what == Carried::events;
+  options.slow_body = what == Carried::typed;
   for (const auto& [name, value] : exchange.headers().fields())
     if (starts_with_no_case(name, "Space-")) options.drop_headers.push_back(name);
   for (const char* name : {"Cookie", "Prefer", "Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}) options.drop_headers.emplace_back(name);
@@ -100,11 +103,12 @@ Result<> check_move(const json::object& body) {
   return reader.done();
 }
 
-Task<> plain(Services& services, http::Exchange& exchange) { return carry(services, exchange, false); }
+Task<> plain(Services& services, http::Exchange& exchange) { return carry(services, exchange, Carried::short_answer); }
+Task<> typed(Services& services, http::Exchange& exchange) { return carry(services, exchange, Carried::typed); }
 
 Task<> streaming(Services& services, http::Exchange& exchange) {
   ++services.counters.streams;
-  auto result = co_await carry(services, exchange, true);
+  auto result = co_await carry(services, exchange, Carried::events);
   --services.counters.streams;
   co_return result;
 }
@@ -119,7 +123,7 @@ void add_data_routes(Routes& routes) {
   routes.add("DELETE", commands + "/{session}", Access::key, Repeat::kept, plain);
   routes.add("POST", commands + "/{session}/token", Access::key, Repeat::kept, plain);
   routes.add("GET", commands + "/{session}/attach", Access::attach, Repeat::safe, streaming);
-  routes.add("POST", commands + "/{session}/stdin", Access::attach, Repeat::streamed, plain);
+  routes.add("POST", commands + "/{session}/stdin", Access::attach, Repeat::streamed, typed);
   routes.add("POST", commands + "/{session}/signal", Access::attach, Repeat::kept, plain);
   routes.add("POST", commands + "/{session}/resize", Access::attach, Repeat::kept, plain);
 

@@ -183,7 +183,10 @@ Task<> Node::follow(std::function<void()> connected, std::function<void(std::str
   std::string buffer(16 << 10, '\0');
   while (true) {
     auto got = co_await stream->read(std::as_writable_bytes(std::span(buffer)));
-    if (!got || *got == 0) co_return fail(node_unavailable(got ? "its event stream ended" : got.error().message));
+    if (!got || *got == 0) {  // the next try, a moment later, tells whether it is there
+      seen(false);
+      co_return fail(node_unavailable(got ? "its event stream ended" : got.error().message));
+    }
     CO_TRY(const auto batch, events.feed(std::string_view(buffer).substr(0, *got)));
     for (const http::SseEvent& event : batch) {
       if (event.event != "sandbox_ended") continue;
