@@ -20,6 +20,7 @@ constexpr std::size_t kMostArguments = 4096, kLongestArgument = (128 << 10) - 1;
 Result<std::vector<std::string>> read_argv(JsonReader& r) {
   std::vector<std::string> argv = r.texts("argv", kMostArguments, kLongestArgument);
   const auto shell = r.optional_text("shell", kLongestArgument);
+  TRY_VOID(r.done());
   if (shell.has_value() == !argv.empty() || (shell && shell->empty()) || (!argv.empty() && argv[0].empty()))
     return fail(ErrorKind::invalid_argument, "invalid_command", "give either argv, whose first part is the program, or a shell line");
   if (shell) {

@@ -1,5 +1,6 @@
 #include "agent/spawn.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -53,8 +54,12 @@ void be_an_ordinary_process(const Prepared& p) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::umask(022);
-  const rlimit files{kSoftFiles, kHardFiles};
-  ::setrlimit(RLIMIT_NOFILE, &files);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_max = std::min(files.rlim_max, kHardFiles);
+    files.rlim_cur = std::min(files.rlim_max, kSoftFiles);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
   // The agent is the last that the kernel may kill for want of memory; its children are ordinary again.
   if (const int oom = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); oom >= 0) {
     (void)!::write(oom, "0", 1);

@@ -31,6 +31,12 @@ bool is_upload(std::string_view path) {
   return path.substr(slash == std::string_view::npos ? 0 : slash + 1).starts_with(kUploadName);
 }
 
+// A file made by O_TMPFILE is called "#" and its inode in events although no such name exists.
+bool is_nameless(const std::string& path) {
+  struct stat st{};
+  return path[path.rfind('/') + 1] == '#' && ::lstat(path.c_str(), &st) != 0 && errno == ENOENT;
+}
+
 }  // namespace
 
 std::string_view to_string(Change change) {
@@ -181,7 +187,7 @@ void Watcher::handle(int watch, std::uint32_t mask, std::uint32_t cookie, std::s
     }
     if (folder) rename_tree(from.path, path);
     out.push_back({Change::moved, path, from.path, folder});
-  } else if (!is_upload(path)) {
+  } else if (!is_upload(path) && !is_nameless(path)) {
     const Change change = mask & IN_DELETE ? Change::removed : mask & IN_MODIFY ? Change::modified : Change::attributes;
     out.push_back({change, path, {}, folder});
     if (change == Change::removed) reported_.erase(path);

@@ -1,0 +1,101 @@
+#include "agent/window.h"
+
+#include <boost/asio/io_context.hpp>
+#include <gtest/gtest.h>
+
+namespace space::agent {
+namespace {
+
+using wire::FrameType;
+
+class Window : public ::testing::Test {
+ protected:
+  std::vector<wire::Frame> read(std::uint64_t after) {
+    OutputWindow::Reader reader(window_, loop_.get_executor(), after);
+    std::string bytes;
+    while (reader.take(bytes, 1 << 30)) {
+    }
+    return wire::FrameReader().feed(bytes).value();
+  }
+  void out(std::string_view text) { window_.append(FrameType::stdout_bytes, text); }
+
+  asio::io_context loop_;
+  Signal room_{loop_.get_executor()};
+  WindowLimits limits_{100, 1000};
+  OutputWindow window_{limits_, room_};
+};
+
+TEST_F(Window, ReplaysFromAnySequence) {
+  window_.append(FrameType::start, wire::encode_u32(7));
+  out("a");
+  EXPECT_EQ(read(0).size(), 2u);
+  out("b");
+  window_.append(FrameType::stderr_bytes, "c");
+  const auto frames = read(2);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].payload, "b");
+  EXPECT_EQ(frames[1].sequence, 4u);
+  EXPECT_TRUE(window_.check(4));
+  EXPECT_EQ(window_.check(5).error().code, "outside_window");
+}
+
+TEST_F(Window, SmallOutputsThatNobodyHasReadBecomeOneFrame) {
+  for (int i = 0; i < 50; ++i) out("x");
+  const auto frames = read(0);
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].payload, std::string(50, 'x'));
+  out("y");
+  EXPECT_EQ(read(1).at(0).payload, "y") << "a frame that was handed out does not change";
+}
+
+TEST_F(Window, KeepsHeadAndTailAndCountsWhatIsBetween) {
+  std::string all;
+  for (int i = 0; i < 400; ++i) {
+    const std::string part = "line " + std::to_string(i) + " of many that nobody reads;";
+    all += part;
+    out(part);
+    read(window_.last());  // a reader that is up to date: frames stay apart
+  }
+  window_.append(FrameType::exit, wire::encode_exit({3, 0, false, false}));
+  const auto frames = read(0);
+  std::string head, tail;
+  std::uint64_t dropped = 0, previous = 0;
+  for (const auto& frame : frames) {
+    EXPECT_GT(frame.sequence, previous);
+    previous = frame.sequence;
+    if (frame.type == FrameType::dropped) dropped += wire::decode_dropped(frame.payload).value();
+    if (frame.type == FrameType::stdout_bytes) (dropped ? tail : head) += frame.payload;
+  }
+  EXPECT_EQ(head.size(), limits_.head);
+  EXPECT_EQ(head + all.substr(head.size(), dropped) + tail, all) << "every byte is there or counted";
+  EXPECT_EQ(frames.back().type, FrameType::exit);
+  EXPECT_LE(window_.cost(), 3000u);
+
+  EXPECT_TRUE(window_.check(window_.first() - 1));
+  EXPECT_FALSE(window_.check(window_.first() - 2)) << "in the gap";
+  EXPECT_EQ(read(window_.first() - 1).at(0).sequence, window_.first());
+}
+
+TEST_F(Window, NothingLeavesThatAnAttachedReaderStillNeeds) {
+  OutputWindow::Reader slow(window_, loop_.get_executor(), 0);
+  int appended = 0;
+  while (window_.has_room()) {
+    out(std::string(90, 'x'));
+    ++appended;
+    ASSERT_LT(appended, 100);
+  }
+  EXPECT_EQ(read(0).size(), static_cast<std::size_t>(window_.last())) << "no gap";
+  std::string bytes;
+  slow.take(bytes, 1 << 20);
+  EXPECT_TRUE(window_.has_room());
+}
+
+TEST_F(Window, WithoutReadersThereIsAlwaysRoom) {
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(window_.has_room());
+    out(std::string(64, 'x'));
+  }
+}
+
+}  // namespace
+}  // namespace space::agent
