@@ -68,10 +68,9 @@ http::Request ApiClient::request(std::string method, std::string target) const {
 Error ApiClient::explain(Error error) const {
   if (error.kind == ErrorKind::unauthenticated && connection_.key.empty() && error.next.empty())
     error.next = "set SPACE_API_KEY or SPACE_KEY_FILE; the first key is in the server's data folder (first.key)";
-  if (error.code == "connection_lost" || error.code == "connect_failed" || error.code == "connection_refused") {
-    error.kind = ErrorKind::unavailable;
+  if (error.code == "connect_failed") {
     error.message = fmt::format("no server answers at {}: {}", connection_.url, error.message);
-    if (error.next.empty()) error.next = "start one with `space serve`, or name yours with SPACE_URL";
+    error.next = "start one with `space serve`, or name yours with SPACE_URL";
   }
   return error;
 }
@@ -79,6 +78,7 @@ Error ApiClient::explain(Error error) const {
 Task<json::object> ApiClient::get(std::string target) {
   auto answer = co_await client_->call(request("GET", std::move(target)), kAnswerLimit);
   if (!answer) co_return fail(explain(answer.error()));
+  reached_ = true;
   co_return object_from(*answer);
 }
 
@@ -90,11 +90,21 @@ Task<json::object> ApiClient::send(std::string method, std::string target, std::
     out.headers.set("Content-Type", "application/json");
     out.body = json::serialize(*body);
   }
-  // The key makes a second try harmless; it takes us over a restart of the server.
-  for (int tries = 0;; ++tries) {
-    auto answer = co_await client_->call(out, kAnswerLimit);
-    if (answer) co_return object_from(*answer);
-    if (answer.error().code != "connection_lost" || tries == 3) co_return fail(explain(answer.error()));
+  CO_TRY(const http::Response answer, co_await send_again(std::move(out)));
+  co_return object_from(answer);
+}
+
+// The Idempotency-Key makes another try harmless; it takes us over a restart of the server. One that never answered is not
+// waited for.
+Task<http::Response> ApiClient::send_again(http::Request request) {
+  constexpr int kTries = 7;  // 12 s
+  for (int tries = 1;; ++tries) {
+    auto answer = co_await client_->call(request, kAnswerLimit);
+    if (answer) reached_ = true;
+    const bool again = !answer && reached_ && tries < kTries &&
+                       (answer.error().kind == ErrorKind::unavailable || (tries > 1 && answer.error().code == "idempotency_in_flight"));
+    if (!answer && !again) co_return fail(explain(answer.error()));
+    if (answer) co_return answer;
     co_await sleep_for(std::chrono::milliseconds(100 << tries));
   }
 }
@@ -113,9 +123,9 @@ Task<json::object> ApiClient::finish(std::string operation) {
 Task<> ApiClient::send_bytes(std::string method, std::string target, std::string bytes) {
   http::Request out = request(std::move(method), std::move(target));
   out.headers.set("Content-Type", "application/octet-stream");
+  out.headers.set("Idempotency-Key", new_id());
   out.body = std::move(bytes);
-  auto answer = co_await client_->call(std::move(out), kAnswerLimit);
-  if (!answer) co_return fail(explain(answer.error()));
+  CO_TRY_VOID(co_await send_again(std::move(out)));
   co_return Result<>();
 }
 

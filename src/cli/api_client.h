@@ -31,7 +31,7 @@ class ApiClient {
                           std::chrono::seconds wait = std::chrono::seconds(0));
   // Waits until an operation is over and returns it; one that failed or was cancelled becomes its error.
   Task<json::object> finish(std::string operation);
-  // Raw bytes in the body, once: not sent again by itself.
+  // Raw bytes in the body.
   Task<> send_bytes(std::string method, std::string target, std::string bytes);
   // Bodies and answers that are streamed (files).
   Task<std::unique_ptr<http::ClientStream>> open(std::string method, std::string target, http::BodyKind body = http::BodyKind::none,
@@ -45,9 +45,11 @@ class ApiClient {
   friend class EventStream;
   ApiClient(asio::any_io_executor executor, Connection connection, std::shared_ptr<http::TlsClientContext> tls);
   http::Request request(std::string method, std::string target) const;
+  Task<http::Response> send_again(http::Request request);
   Error explain(Error error) const;  // adds where we tried to connect
   Connection connection_;
   std::unique_ptr<http::Client> client_;
+  bool reached_ = false;  // the server has answered before: when it does not now, it will again
 };
 
 // "/v1/sandboxes/ID/files/content?path=%2Fx": segments and values are escaped, so names of any bytes are safe.

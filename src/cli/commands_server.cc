@@ -85,8 +85,7 @@ Task<int> cancel_operation(Context& context, std::string operation) {
 }
 
 Task<int> create_key(Context& context, std::string name) {
-  json::object body;
-  if (!name.empty()) body["name"] = name;
+  json::object body = {{"name", name}};
   CO_TRY(const json::object key, co_await context.api.send("POST", "/v1/keys", std::move(body)));
   if (context.console.as_json()) {
     context.console.value(key);
@@ -99,8 +98,9 @@ Task<int> create_key(Context& context, std::string name) {
 
 Task<int> list_keys(Context& context) {
   CO_TRY(const json::array keys, co_await context.api.list("/v1/keys", "keys"));
-  print_list(context.console, keys, {"ID", "NAME", "AGE", "LAST USED"}, [](const json::object& k) {
-    return std::vector<std::string>{text_of(k, "id"), text_of(k, "name"), age_of(k, "created_at"), age_of(k, "last_used_at")};
+  print_list(context.console, keys, {"ID", "NAME", "KEY", "AGE", "STATE"}, [](const json::object& k) {
+    return std::vector<std::string>{text_of(k, "id"), text_of(k, "name"), text_of(k, "prefix") + "…", age_of(k, "created_at"),
+                                    text_of(k, "revoked_at").empty() ? "valid" : "revoked"};
   });
   co_return 0;
 }

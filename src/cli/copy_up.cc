@@ -45,7 +45,10 @@ Task<> Copier::up(fs::path from, std::string to) {
   const bool folder = S_ISDIR(source.info.st_mode);
   if (!folder && !S_ISREG(source.info.st_mode)) co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder");
   // Like cp: into a folder that is there, else under the new name.
-  CO_TRY(const auto there, co_await stat(to.empty() ? "." : to));
+  CO_TRY(auto there, co_await stat(to.empty() ? "." : to));
+  if (there && text_of(*there, "type") == "symlink") {
+    CO_TRY(there, co_await stat(to + "/."));  // what it leads to
+  }
   if ((there && text_of(*there, "type") == "dir") || to.empty() || to.ends_with('/')) to = join(to, base_name(from));
   bar_ = std::make_unique<ProgressBar>(base_name(from), 0, true);
   if (folder) {
@@ -81,7 +84,11 @@ Task<> Copier::queue_tree(fs::path from, std::string to) {
 }
 
 Task<> Copier::make_remote_folder(std::string path, unsigned mode) {
-  json::object body = {{"path", path}, {"mode", octal(mode)}, {"parents", true}};
+  json::object body = {{"mode", octal(mode)}, {"parents", true}};
+  if (is_utf8(path))
+    body["path"] = path;
+  else
+    body["path_base64"] = base64_encode(as_bytes(path));
   if (!user_.empty()) body["user"] = user_;
   const std::string where = TargetBuilder("/v1/sandboxes").segment(sandbox_).segment("files").segment("mkdir").str();
   auto made = co_await context_.api.send("POST", where, std::move(body));

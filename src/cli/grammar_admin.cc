@@ -84,9 +84,9 @@ void add_admin_commands(CLI::App& app, CommandLine& line) {
   add_one(*operations, line, "cancel", "Ask it to stop", "operation", cancel_operation);
 
   CLI::App* keys = add_group(app, "key", "API keys");
-  Text name = std::make_shared<std::string>();
+  Text name = std::make_shared<std::string>("cli");
   CLI::App* make = keys->add_subcommand("create", "Make a key and print it, once");
-  make->add_option("--name", *name, "A name to know it by");
+  make->add_option("--name", *name, "A name to know it by")->capture_default_str();
   make->callback(choose(line, [name](Context& c) { return create_key(c, *name); }));
   keys->add_subcommand("list", "List keys")->callback(choose(line, list_keys));
   add_one(*keys, line, "revoke", "End a key, now", "key", revoke_key);

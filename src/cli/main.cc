@@ -39,6 +39,23 @@ int run_node(const ServerSettings& s) {
   return node::run(config);
 }
 
+int run_api(const ServerSettings& s) {
+  const auto listen = cli::parse_listen(s.listen);
+  if (!listen) return cli::kCannotServe;
+  api::ApiConfig config;
+  config.address = listen->address;
+  config.port = listen->port;
+  config.tls_certificate = s.tls_certificate;
+  config.tls_key = s.tls_key;
+  config.address_file = s.address_file();
+  config.data_dir = s.data_dir;
+  config.first_key_file = s.first_key();
+  config.node_socket = s.node_socket();
+  config.uid = ::geteuid() == 0 ? s.api_uid() : 0;
+  config.debug = s.log_level == log::Level::debug;
+  return api::run(config);
+}
+
 int run_role(Role role, const ServerSettings& settings) {
   switch (role) {
     case Role::warden: return run_warden(settings);

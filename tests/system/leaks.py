@@ -1,5 +1,6 @@
 """What a server left behind on this machine: processes, control groups, namespaces, mounts, files and rows."""
 
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -70,3 +71,36 @@ def rows(server):
         found = [f"sandbox {id} is {state}" for id, state in db.execute("SELECT id, state FROM sandboxes WHERE state NOT IN ('deleted', 'failed')")]
         found += [f"operation {id} is {state}" for id, state in db.execute("SELECT id, state FROM operations WHERE state IN ('pending', 'running')")]
     return found
+
+
+def vm_of(server, sandbox):
+    """The id of the VM that is this sandbox, from node's record."""
+    return json.loads((server.data_dir / "node" / "sandboxes" / sandbox / "record.json").read_text())["vm"]
+
+
+def vm_groups(vm):
+    """The control groups of a VM, by controller ("" of version 2)."""
+    found = {}
+    for folder, folders, _ in os.walk("/sys/fs/cgroup"):
+        if vm in folders:
+            hierarchy = Path(folder).relative_to("/sys/fs/cgroup").parts[0]
+            found["" if hierarchy == "space" else hierarchy] = Path(folder) / vm
+    return found
+
+
+def vmm_pid(server, sandbox):
+    for group in vm_groups(vm_of(server, sandbox)).values():
+        pids = (group / "cgroup.procs").read_text().split()
+        if pids:
+            return int(pids[0])
+    raise AssertionError(f"no VMM of sandbox {sandbox}")
+
+
+def vmms(server):
+    """All VMM processes of this server: those in control groups of VMs that its log names."""
+    found = []
+    for vm in sorted(ids_in_log(server)):
+        for group in vm_groups(vm).values():
+            found += [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+            break
+    return sorted(set(found))

@@ -1,0 +1,49 @@
+"""The commands in the documents run as they are printed.
+
+A fenced block of `sh` right below the line `<!-- test -->` is run by bash, all blocks of one page in one shell and in their order,
+against a server of its own. `space` is the program just built; the blocks find the server by SPACE_URL and SPACE_KEY_FILE."""
+
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+from space_server import BINARY, ROOT, ServerTest
+
+BUDGET_S = 180
+BLOCK = re.compile(r"^<!-- test -->\n+```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def pages():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+class Documents(ServerTest):
+    def test_every_marked_block_runs(self):
+        tried = 0
+        for page in pages():
+            blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+            if not blocks:
+                continue
+            tried += len(blocks)
+            with self.subTest(page=page.name), tempfile.TemporaryDirectory() as folder:
+                environment = {**self.server.environment(), "PATH": f"{BINARY.parent}:{os.environ['PATH']}", "REPOSITORY": str(ROOT)}
+                done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(blocks)], cwd=folder, env=environment, capture_output=True, text=True,
+                                      timeout=120, stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        self.assertGreater(tried, 0)
+
+
+class Links(unittest.TestCase):
+    def test_links_between_files_lead_somewhere(self):
+        broken = []
+        for page in [*pages(), *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]:
+            if page.is_file():
+                broken += [f"{page.name}: {target}" for target in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / target).exists()]
+        self.assertEqual(broken, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
