@@ -71,6 +71,8 @@ Error vm_gone() {
   return {ErrorKind::conflict, "sandbox_ended", "the sandbox's virtual machine has ended", "delete it and create another one"};
 }
 
+Error reader_gone() { return {ErrorKind::cancelled, "client_gone", "the client has closed the connection", {}}; }
+
 Error guest_error(const Error& error, std::string_view doing) {
   if (is_refusal(error.kind) && is_plain_code(error.code))
     return {error.kind, error.code, printable(error.message, 512), printable(error.next, 256)};

@@ -17,6 +17,9 @@ Error agent_not_answering(std::string_view doing, std::string_view why);
 // The VM is not there any more.
 Error vm_gone();
 
+// The client of a stream has closed its connection; ends the handler, tells nobody.
+Error reader_gone();
+
 // `text` as valid UTF-8 without control characters, at most `limit` bytes.
 std::string printable(std::string_view text, std::size_t limit);
 

@@ -97,6 +97,7 @@ Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, 
   Result<> done = co_await out.start();
   if (done) {
     auto end = co_await (pump(exchange, sandbox, source, std::move(known), doing) || exchange.disconnected());
+    done = fail(reader_gone());
     if (end.index() == 0) done = std::get<0>(std::move(end));
   }
   sandbox->streams.erase(cut);

@@ -1,6 +1,7 @@
 // node's HTTP API, by subject. Paths and JSON of the data plane are those of the public API (api/openapi.yaml).
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct RouteParts {  // all outlive the router
   BlockingPool& disk;
   std::string vmm_version;        // as the warden says
   std::string limits;
+  std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
 };
 
 void add_node_routes(http::Router& router, RouteParts& parts);      // info, events, templates

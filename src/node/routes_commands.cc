@@ -11,10 +11,8 @@ namespace space::node {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using SandboxPtr = std::shared_ptr<Sandbox>;
 
-constexpr milliseconds kAnswerLimit = seconds(10);
 constexpr std::size_t kCommandLimit = 512 << 10;
 constexpr std::size_t kTidySessions = 1024;  // more: those that the agent has forgotten go first
 constexpr std::int64_t kDay = 24 * 60 * 60 * 1000;
@@ -58,18 +56,18 @@ Result<wire::ProcessSpec> read_command(const json::object& body) {
   return spec;
 }
 
-Task<std::vector<wire::ProcessInfo>> list_processes(SandboxPtr sandbox) {
+Task<std::vector<wire::ProcessInfo>> list_processes(RouteParts& parts, SandboxPtr sandbox) {
   CO_TRY(const auto agent, sandbox->agent());
   const std::uint64_t mark = sandbox->sessions.mark();
-  CO_TRY(auto listed, co_await ask_agent(sandbox->machine, agent->list(), kAnswerLimit, "list its processes"));
+  CO_TRY(auto listed, co_await ask_agent(sandbox->machine, agent->list(), parts.agent_patience, "list its processes"));
   sandbox->sessions.reconcile(listed, mark);
   co_return listed;
 }
 
 // After a restart of node the sessions are known to the agent alone; so an unknown one is looked up there once.
-Task<std::uint32_t> process_of(SandboxPtr sandbox, std::string session) {
+Task<std::uint32_t> process_of(RouteParts& parts, SandboxPtr sandbox, std::string session) {
   if (auto known = sandbox->sessions.process(session)) co_return *known;
-  if (is_id(session)) CO_TRY_VOID(co_await list_processes(sandbox));
+  if (is_id(session)) CO_TRY_VOID(co_await list_processes(parts, sandbox));
   co_return sandbox->sessions.process(session);
 }
 
@@ -97,8 +95,8 @@ Task<> create(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, kCommandLimit));
   CO_TRY(const wire::ProcessSpec spec, read_command(body));
   CO_TRY(const auto agent, sandbox->agent());
-  if (sandbox->sessions.size() >= kTidySessions) CO_TRY_VOID(co_await list_processes(sandbox));
-  CO_TRY(const std::uint32_t process, co_await ask_agent(sandbox->machine, agent->create(spec), kAnswerLimit, "make the command"));
+  if (sandbox->sessions.size() >= kTidySessions) CO_TRY_VOID(co_await list_processes(parts, sandbox));
+  CO_TRY(const std::uint32_t process, co_await ask_agent(sandbox->machine, agent->create(spec), parts.agent_patience, "make the command"));
   CO_TRY_VOID(sandbox->sessions.add(spec.session, process));
   CO_TRY(const AttachToken token, sandbox->sessions.issue(spec.session));
   json::object answer = token_json(*sandbox, spec.session, token);
@@ -108,7 +106,7 @@ Task<> create(http::Exchange& exchange, RouteParts& parts) {
 
 Task<> list(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const auto listed, co_await list_processes(sandbox));
+  CO_TRY(const auto listed, co_await list_processes(parts, sandbox));
   json::array all;
   for (const wire::ProcessInfo& info : listed) {
     const auto known = sandbox->sessions.process(info.session);
@@ -121,9 +119,9 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
 Task<> get(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   const std::string session = exchange.param("session");
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, session));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, session));
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY(wire::ProcessInfo info, co_await ask_agent(sandbox->machine, agent->get(process), kAnswerLimit, "describe the command"));
+  CO_TRY(wire::ProcessInfo info, co_await ask_agent(sandbox->machine, agent->get(process), parts.agent_patience, "describe the command"));
   info.session = session;
   info.process = process;
   co_return co_await reply_json(exchange, 200, session_json(info, sandbox->record.epoch));
@@ -132,14 +130,14 @@ Task<> get(http::Exchange& exchange, RouteParts& parts) {
 Task<> renew(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   const std::string session = exchange.param("session");
-  CO_TRY_VOID(co_await process_of(sandbox, session));
+  CO_TRY_VOID(co_await process_of(parts, sandbox, session));
   CO_TRY(const AttachToken token, sandbox->sessions.issue(session));
   co_return co_await reply_json(exchange, 200, token_json(*sandbox, session, token));
 }
 
 Task<> follow(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, exchange.param("session")));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   // The query goes before the header: a browser repeats the header by itself.
   std::string from = exchange.target().query_value("after").value_or("");
   if (from.empty()) from = exchange.headers().get("Last-Event-ID");
@@ -149,13 +147,13 @@ Task<> follow(http::Exchange& exchange, RouteParts& parts) {
     co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id looks like 1.42", "send the id of the last event as it was received");
   if (position->epoch == sandbox->record.epoch) co_return co_await attach(exchange, sandbox, process, position->sequence);
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY(const wire::ProcessInfo info, co_await ask_agent(sandbox->machine, agent->get(process), kAnswerLimit, "describe the command"));
+  CO_TRY(const wire::ProcessInfo info, co_await ask_agent(sandbox->machine, agent->get(process), parts.agent_patience, "describe the command"));
   co_return co_await exchange.reply(outside_window(sandbox->record.epoch, info.first_sequence, info.last_sequence));
 }
 
 Task<> stdin_bytes(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, exchange.param("session")));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   AgentTarget target(fmt::format("/v1/processes/{}/stdin", process));
   CO_TRY_VOID(target.copy(exchange, {"close"}));
   co_return co_await relay_up(exchange, sandbox, "POST", std::move(target), "write to the command");
@@ -163,7 +161,7 @@ Task<> stdin_bytes(http::Exchange& exchange, RouteParts& parts) {
 
 Task<> signal(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, exchange.param("session")));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   JsonReader in(body);
   const std::string name = in.text("signal", 1, 16);
@@ -171,13 +169,13 @@ Task<> signal(http::Exchange& exchange, RouteParts& parts) {
     in.reject("signal", "must be a name such as TERM, INT or KILL");
   CO_TRY_VOID(in.done());
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->signal(process, name), kAnswerLimit, "send the signal"));
+  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->signal(process, name), parts.agent_patience, "send the signal"));
   co_return co_await exchange.reply(http::json_response(200, "{}"));
 }
 
 Task<> resize(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, exchange.param("session")));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   JsonReader in(body);
   wire::PtySize size;
@@ -185,16 +183,16 @@ Task<> resize(http::Exchange& exchange, RouteParts& parts) {
   size.cols = static_cast<std::uint16_t>(in.number("cols", 1, 4096));
   CO_TRY_VOID(in.done());
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->resize(process, size), kAnswerLimit, "resize the terminal"));
+  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->resize(process, size), parts.agent_patience, "resize the terminal"));
   co_return co_await exchange.reply(http::json_response(200, "{}"));
 }
 
 Task<> kill(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  CO_TRY(const std::uint32_t process, co_await process_of(sandbox, exchange.param("session")));
+  CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   CO_TRY(const auto agent, sandbox->agent());
   const std::string name = "KILL";
-  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->signal(process, name), kAnswerLimit, "kill the command"));
+  CO_TRY_VOID(co_await ask_agent(sandbox->machine, agent->signal(process, name), parts.agent_patience, "kill the command"));
   co_return co_await exchange.reply(http::json_response(200, "{}"));
 }
 

@@ -56,7 +56,7 @@ Task<> events(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY_VOID(co_await out.start());
   auto end = co_await (pump(out, listener) || exchange.disconnected());
   if (end.index() == 0) co_return std::get<0>(std::move(end));
-  co_return Result<>{};
+  co_return fail(reader_gone());
 }
 
 Task<> list_templates(http::Exchange& exchange, RouteParts& parts) {

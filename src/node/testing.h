@@ -86,6 +86,8 @@ class FakeMachines : public Machines {
   std::map<std::string, vmm::VmState> states_;  // what an adoption finds
   std::map<std::string, int> failing_;          // step → how many times
   std::shared_ptr<std::function<void()>> last_end_;
+  http::Connector agent_;  // to a fake agent, for the data plane
+  asio::any_io_executor executor_;
   std::chrono::milliseconds step_{1};
   int busy_ = 0, most_busy_ = 0;
 
@@ -94,6 +96,7 @@ class FakeMachines : public Machines {
     Machine machine;
     machine.id = id;
     machine.vm = std::make_shared<FakeVm>(id);
+    if (agent_) machine.agent = std::make_shared<wire::AgentClient>(executor_, agent_);
     alive_.insert(id);
     return machine;
   }
