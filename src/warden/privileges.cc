@@ -23,6 +23,7 @@ constexpr std::array kNeeded = {
     CAP_FOWNER,           // the immutable flag on a file of node's,
     CAP_LINUX_IMMUTABLE,  // which is a right of its own
     CAP_CHOWN,            // the request socket to node's group
+    CAP_DAC_OVERRIDE,     // run and data folders that an operator gave to another uid
 };
 
 }  // namespace

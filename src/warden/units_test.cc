@@ -1,5 +1,6 @@
 // Parts of the warden that need neither root nor a kernel that plays along.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,6 +1,7 @@
 // The whole warden against the kernel: a process of its own, real namespaces, real jails. Only root can run these.
 #include <csignal>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>

@@ -22,7 +22,7 @@ struct WardenInfo {
 struct VmLimits {
   std::uint64_t memory_bytes = 0;   // of the whole VMM process
   std::uint32_t cpu_percent = 100;  // of one core
-  std::uint32_t tasks = 64;
+  std::uint32_t tasks = 128;        // QEMU has up to 64 file workers beside vCPUs and a few of its own, and ends when one cannot start
   std::uint64_t file_bytes = 0;     // the largest file it may write, fixed at the start (RLIMIT_FSIZE); 0: 1 TiB
 };
 
