@@ -54,12 +54,6 @@ std::string read_regular(const std::string& path) {
   return read_fd(fd, Accounts::kMostBytes).value_or("");
 }
 
-void append_stamp(std::string& stamp, const std::string& path) {
-  struct stat st{};
-  if (::stat(path.c_str(), &st) != 0) st = {};
-  fmt::format_to(std::back_inserter(stamp), "{}.{}.{}.{}.{}.{};", st.st_dev, st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec, st.st_ctim.tv_nsec);
-}
-
 }  // namespace
 
 Accounts::Accounts(std::string_view passwd, std::string_view group) {
@@ -122,13 +116,19 @@ std::string_view Accounts::group_name(gid_t gid) const {
   return found == by_gid_.end() ? std::string_view() : std::string_view(groups_[found->second].name);
 }
 
+AccountFiles::Stamp AccountFiles::stamp_of(const std::string& path) {
+  const auto ns = [](const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+  struct stat st{};
+  if (::stat(path.c_str(), &st) != 0) return {};
+  return {st.st_dev, st.st_ino, st.st_size, ns(st.st_mtim), ns(st.st_ctim)};
+}
+
 std::shared_ptr<const Accounts> AccountFiles::current() {
-  std::string stamp;
-  append_stamp(stamp, passwd_);
-  append_stamp(stamp, group_);
-  if (!accounts_ || stamp != stamp_) {
+  const Stamp passwd = stamp_of(passwd_), group = stamp_of(group_);
+  if (!accounts_ || passwd != passwd_stamp_ || group != group_stamp_) {
     accounts_ = std::make_shared<Accounts>(read_regular(passwd_), read_regular(group_));
-    stamp_ = std::move(stamp);
+    passwd_stamp_ = passwd;
+    group_stamp_ = group;
   }
   return accounts_;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,8 +64,16 @@ class AccountFiles {
   std::shared_ptr<const Accounts> current();
 
  private:
+  // What changes when a file does.
+  struct Stamp {
+    std::uint64_t device = 0, inode = 0;
+    std::int64_t size = -1, modified_ns = 0, changed_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  static Stamp stamp_of(const std::string& path);
+
   std::string passwd_, group_;
-  std::string stamp_;
+  Stamp passwd_stamp_, group_stamp_;
   std::shared_ptr<const Accounts> accounts_;
 };
 

@@ -123,6 +123,7 @@ Result<> bring_network_up() {
   (void)write_setting("/proc/sys/net/ipv6/conf/eth0/accept_ra", "0");
   (void)write_setting("/proc/sys/net/ipv6/conf/eth0/router_solicitations", "0");
   (void)write_setting("/proc/sys/net/ipv6/conf/eth0/accept_dad", "0");
+  (void)write_setting("/proc/sys/net/ipv6/conf/eth0/addr_gen_mode", "1");  // no link-local address: the host would drop it
   TRY_VOID(link_up(socket, eth0));
   TRY_VOID(add_address(socket, eth0, AF_INET, wire::kGuestAddress, kPrefix4));
   TRY_VOID(add_neighbour(socket, eth0, AF_INET, wire::kHostAddress));

@@ -21,15 +21,25 @@ constexpr int kReadsInARow = 4;  // then the loop's other work has its turn
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr gid_t kTerminalGroup = 5;  // "tty", as every distribution numbers it
 
-// The end that stays here, non-blocking, and the child's end, which the user may open again through /dev/stdout and its like.
-Result<> make_pipe(Fd& ours, Fd& childs, bool child_reads, uid_t uid, gid_t gid) {
+Result<> adopt(asio::posix::stream_descriptor& stream, Fd fd) {
+  boost::system::error_code error;
+  stream.assign(fd.get(), error);
+  if (error) return fail_errno(error.value(), "watch a descriptor");
+  (void)fd.release();
+  stream.non_blocking(true, error);
+  if (error) return fail_errno(error.value(), "watch a descriptor");
+  return {};
+}
+
+// A pipe whose end on this side, non-blocking, goes to `ours`; the child's end is given back. The user owns it, so that it can be
+// opened again through /dev/stdout and its like.
+Result<Fd> make_pipe(asio::posix::stream_descriptor& ours, bool child_reads, const Identity& user) {
   int pair[2];
   if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(errno, "pipe");
-  ours = Fd(pair[child_reads ? 1 : 0]);
-  childs = Fd(pair[child_reads ? 0 : 1]);
-  if (::fcntl(ours.get(), F_SETFL, O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
-  if (uid != ::geteuid() && ::fchown(childs.get(), uid, gid) != 0) return fail_errno(errno, "chown of a pipe");
-  return {};
+  Fd own(pair[child_reads ? 1 : 0]), childs(pair[child_reads ? 0 : 1]);
+  if (user.uid != 0 && ::fchown(childs.get(), user.uid, user.gid) != 0) return fail_errno(errno, "chown of a pipe");
+  TRY_VOID(adopt(ours, std::move(own)));
+  return childs;
 }
 
 winsize window_size(TerminalSize size) {
@@ -74,25 +84,19 @@ Task<> Process::start() {
 }
 
 Result<> Process::make_pipes(Fd (&child)[3]) {
-  const uid_t uid = command_.identity.uid;
-  const gid_t gid = command_.identity.gid;
-  Fd in, out, err;
   if (command_.stdin_open) {
-    TRY_VOID(make_pipe(in, child[0], true, uid, gid));
+    TRY(child[0], make_pipe(stdin_, true, command_.identity));
   } else {
     TRY(child[0], open_file("/dev/null", O_RDONLY));
   }
-  TRY_VOID(make_pipe(out, child[1], false, uid, gid));
-  TRY_VOID(make_pipe(err, child[2], false, uid, gid));
-  if (in) stdin_.assign(in.release());
-  out_.stream.assign(out.release());
-  err_.stream.assign(err.release());
+  TRY(child[1], make_pipe(out_.stream, false, command_.identity));
+  TRY(child[2], make_pipe(err_.stream, false, command_.identity));
   out_.open = err_.open = true;
   return {};
 }
 
 Result<> Process::make_terminal(Fd (&child)[3]) {
-  Fd master(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  Fd master(::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!master) return fail_errno(errno, "open a terminal");
   const int unlock = 0;
   if (::ioctl(master.get(), TIOCSPTLCK, &unlock) != 0) return fail_errno(errno, "unlock the terminal");
@@ -107,8 +111,8 @@ Result<> Process::make_terminal(Fd (&child)[3]) {
   TRY(child[1], child[0].duplicate());
   TRY(child[2], child[0].duplicate());
   TRY(Fd writer, master.duplicate());  // a second descriptor, because input and output are waited for apart
-  stdin_.assign(writer.release());
-  out_.stream.assign(master.release());
+  TRY_VOID(adopt(stdin_, std::move(writer)));
+  TRY_VOID(adopt(out_.stream, std::move(master)));
   out_.open = true;
   return {};
 }
@@ -140,6 +144,7 @@ Result<Fd> Process::launch() {
 
 asio::awaitable<void> Process::run(std::shared_ptr<Process> self, Fd status) {
   asio::posix::stream_descriptor pipe(executor_, status.release());
+  pipe.non_blocking(true);
   StartFailure failure{};
   const auto [error, size] = co_await pipe.async_read_some(asio::buffer(&failure, sizeof failure), kAsTuple);
   if (size == sizeof failure) {

@@ -34,10 +34,9 @@ void Reaper::track(pid_t pid, std::function<void(const siginfo_t&)> ended) { tra
 void Reaper::wait_for_signal() {
   signals_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
     if (error) return;
-    // One signal may stand for many children; what it says is not used.
-    signalfd_siginfo infos[8];
-    while (::read(signals_.native_handle(), infos, sizeof infos) > 0) {
-    }
+    // One signal may stand for many children; what it says is not used. Several of one kind are never queued.
+    signalfd_siginfo info;
+    (void)!::read(signals_.native_handle(), &info, sizeof info);
     collect();
     wait_for_signal();
   });

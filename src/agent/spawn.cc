@@ -124,7 +124,6 @@ Result<Spawned> spawn_program(const SpawnPlan& plan) {
   int pair[2];
   if (::pipe2(pair, O_CLOEXEC) != 0) return fail_errno(errno, "pipe");
   Fd status(pair[0]), status_write(pair[1]);
-  if (::fcntl(status.get(), F_SETFL, O_NONBLOCK) != 0) return fail_errno(errno, "fcntl");
   Prepared prepared{plan, pointers(plan.argv), pointers(plan.env), pointers(plan.candidates), {}, status_write.get(), ::geteuid() == 0};
   prepared.shell_argv = prepared.argv;
   prepared.shell_argv.insert(prepared.shell_argv.begin() + 1, nullptr);

@@ -24,7 +24,7 @@ struct SpawnPlan {
 
 struct Spawned {
   pid_t pid = -1;
-  Fd status;  // readable, non-blocking: at its end without data the program runs; else it holds a StartFailure
+  Fd status;  // to be read: at its end without data the program runs; else it holds a StartFailure
 };
 
 // What the child writes before it gives up.
