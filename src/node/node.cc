@@ -103,7 +103,9 @@ class Node {
     CO_TRY(Fd listener, listen_unix(config_.run_dir / "node.sock", SOCK_STREAM, 0666));
     CO_TRY_VOID(server.serve(std::move(listener)));
     log::info("node.ready", {{"driver", driver_->name()}, {"accelerator", driver_->accelerator()}, {"vmm", info.vmm_version},
-                             {"adopted", recovered.adopted}, {"ended", recovered.ended}, {"removed", recovered.removed}});
+                             {"adopted", recovered.adopted}, {"ended", recovered.ended}, {"removed", recovered.removed},
+                             {"leftovers", recovered.leftovers.size()}});
+    spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 
     co_await asked_to_stop();

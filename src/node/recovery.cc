@@ -49,12 +49,15 @@ asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::stri
   work.sandboxes.restore(std::move(record), {});
 }
 
-// A guest that does not answer stays: its sandbox is alive, and its owner can delete it.
-asio::awaitable<void> greet(Work& work, std::shared_ptr<Sandbox> sandbox) {
+// Goes on after the node has begun to serve: a guest that does not answer holds up nobody. It stays all the same, since its
+// sandbox is alive and its owner can delete it.
+asio::awaitable<void> greet(Machines& machines, std::shared_ptr<Sandbox> sandbox) {
+  const auto turn = co_await sandbox->strand.enter();
+  if (sandbox->removing || sandbox->record.state != SandboxState::running) co_return;
   const SandboxRecord& record = sandbox->record;
-  Spans unused(work.parts.clock);
+  Spans unused(system_clock());
   const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch};
-  auto greeted = co_await work.parts.machines.activate(sandbox->machine, identity, unused);
+  auto greeted = co_await machines.activate(sandbox->machine, identity, unused);
   if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
 }
 
@@ -79,7 +82,7 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
     if (auto stopped = co_await work.parts.machines.pause(sandbox->machine, unused); !stopped)
       log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stopped.error()}});
   } else if (!paused) {
-    co_await greet(work, sandbox);
+    spawn(co_await asio::this_coro::executor, greet(work.parts.machines, sandbox));
   }
   log::info("recovery.adopted", {{"sandbox", sandbox->record.id}, {"vm", sandbox->record.vm}, {"state", to_string(sandbox->record.state)}});
   ++work.counts.adopted;
@@ -128,15 +131,18 @@ Task<Recovered> recover(Sandboxes& sandboxes, const Sandboxes::Parts& parts, vmm
   }
   while (running > 0) co_await room.wait();
 
-  for (const std::string& vm : work.alive) {
-    log::info("recovery.sweep", {{"vm", vm}});
-    if (co_await sweep(work, vm)) ++work.counts.removed;
-  }
-  for (const std::string& vm : folders) {
-    auto gone = co_await parts.disk.run([&] { return records.remove_pool_folder(vm); });
-    if (!gone) log::error("recovery.folder_left", {{"vm", vm}, {"error", gone.error()}});
-  }
+  work.alive.insert(folders.begin(), folders.end());
+  work.counts.leftovers.assign(work.alive.begin(), work.alive.end());
   co_return work.counts;
+}
+
+asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk, vmm::Driver& driver) {
+  for (const std::string& vm : leftovers) {
+    log::info("recovery.sweep", {{"vm", vm}});
+    auto gone = co_await driver.sweep(vm);
+    if (gone) gone = co_await disk.run([&] { return records.remove_pool_folder(vm); });
+    if (!gone) log::error("recovery.sweep_failed", {{"vm", vm}, {"error", gone.error()}});
+  }
 }
 
 }  // namespace space::node

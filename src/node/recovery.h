@@ -11,6 +11,9 @@
 //   a folder in pool/, a VM that no record names   removed
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/async.h"
 #include "node/sandboxes.h"
 #include "vmm/driver.h"
@@ -19,10 +22,14 @@ namespace space::node {
 
 struct Recovered {
   std::size_t adopted = 0, ended = 0, removed = 0;
+  std::vector<std::string> leftovers;  // VMs and pool folders without an owner, for sweep_leftovers
 };
 
 // `driver` and the parts are the ones of the running node. Fails only when the folders or the list of VMs cannot be read; what
 // goes wrong with one sandbox is logged and ends that one.
 Task<Recovered> recover(Sandboxes& sandboxes, const Sandboxes::Parts& parts, vmm::Driver& driver);
+
+// Removes them one after another; what fails stays for the next start. May run while the node serves: a VM's id is never reused.
+asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk, vmm::Driver& driver);
 
 }  // namespace space::node

@@ -281,7 +281,7 @@ TEST_F(SandboxesTest, ARestartAdoptsWhatRunsAndEndsWhatDoesNot) {
     EXPECT_EQ(counts->adopted, 2u);
     EXPECT_EQ(counts->ended, 1u);
     EXPECT_EQ(w.sandboxes->find(runs->record.id)->record.state, SandboxState::running);
-    EXPECT_TRUE(w.machines.identities_.contains(runs->record.vm)) << "clock and thaw again";
+    co_await until([&] { return w.machines.identities_.contains(runs->record.vm); });  // clock and thaw again
     EXPECT_EQ(w.sandboxes->find(rests->record.id)->record.state, SandboxState::paused);
     EXPECT_FALSE(w.machines.identities_.contains(rests->record.vm));
     EXPECT_EQ(w.sandboxes->find(dies->record.id)->record.state, SandboxState::ended);
@@ -298,8 +298,8 @@ TEST_F(SandboxesTest, ARestartBetweenAPauseAndItsRecordKeepsWhatWasPromised) {
     w.machines.identities_.clear();
     w.restart();
     EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    co_await until([&] { return w.machines.identities_.contains(one->record.vm); });
     EXPECT_EQ(w.sandboxes->find(one->record.id)->machine.vm->state(), vmm::VmState::running);
-    EXPECT_TRUE(w.machines.identities_.contains(one->record.vm));
   });
 }
 
@@ -312,7 +312,10 @@ TEST_F(SandboxesTest, ARestartFinishesDeletesAndSweepsLeftovers) {
     const std::string broken = new_id();
     EXPECT_TRUE(make_directories(w.dir.path() / "sandboxes" / broken));
     w.restart();
-    EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    const auto counts = co_await recover(*w.sandboxes, *w.parts, w.driver);
+    EXPECT_EQ(counts->removed, 1u);
+    EXPECT_EQ(counts->leftovers.size(), 1u);
+    co_await sweep_leftovers(counts->leftovers, w.records, w.disk, w.driver);
     EXPECT_TRUE(w.machines.alive_.empty());
     EXPECT_EQ(w.folders(), 1u);
     EXPECT_EQ(w.sandboxes->find(broken)->record.end_reason, "record_unreadable");
