@@ -23,7 +23,7 @@ std::string cpu_of(const QemuMachine& machine) {
 }
 
 std::string kernel_command_line(const QemuMachine& machine, std::uint32_t tsc_khz) {
-  std::string line = "console=ttyS0 quiet reboot=t panic=-1 nowatchdog";
+  std::string line = "console=ttyS0 quiet reboot=t panic=-1 nowatchdog pci=off";
   if (machine.kvm) return line;
   // Nothing to calibrate the clocks with, so they are told. The watchdog of clocks would find the counter wrong as soon as the host
   // is busy, and the guest would go on with the tick as its clock. Translated code does not speculate as the kernel fears.

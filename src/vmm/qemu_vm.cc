@@ -54,6 +54,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool loads = true;
   bool gone = false;       // the process has ended
   bool destroyed = false;  // destroy() was called
+  bool shutting_down = false;
   std::string migration;   // the last status of a save or load
   std::string console;     // what was read of the guest's console so far, bounded
 
@@ -78,7 +79,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     } else if (event->name == "MIGRATION") {
       const json::value* status = event->data.if_contains("status");
       if (status && status->is_string() && status->get_string().size() < 64) migration = std::string(status->get_string());
-    } else if (event->name == "SHUTDOWN") {
+    } else if (event->name == "SHUTDOWN" && !std::exchange(shutting_down, true)) {
       log::info("vm.guest_shutdown", {{"vm", id}});
       spawn(executor, quit(shared_from_this()));
     }

@@ -114,6 +114,7 @@ Result<std::vector<std::string>> QmpLines::feed(std::string_view bytes) {
 std::string printable(std::string_view text, std::size_t limit) {
   if (text.size() > limit) text.remove_prefix(text.size() - limit);
   std::string out(text);
+  std::erase(out, '\r');
   for (char& c : out)
     if (c != '\n' && (c < ' ' || c > '~')) c = c == '\t' ? ' ' : '?';
   return out;
