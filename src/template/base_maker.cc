@@ -130,8 +130,8 @@ wire::AgentInit first_init() {
   return init;
 }
 
-// Everything between the start of the kernel and the moment to save.
-Task<> drive(vmm::Vm& vm) {
+// Everything between the start of the kernel and the moment to save. Without a machine (sim) there is nothing to warm up.
+Task<> drive(vmm::Vm& vm, bool machine) {
   auto executor = co_await asio::this_coro::executor;
   wire::AgentClient agent(executor, vm.agent_connector());
   const http::Connector connector = vm.agent_connector();
@@ -139,6 +139,7 @@ Task<> drive(vmm::Vm& vm) {
   const wire::AgentInit init = first_init();
   CO_TRY_VOID(co_await agent.init(init));
   for (const WarmUp& step : kWarmUp) {
+    if (!machine) break;
     std::string user = step.user, line = step.line;
     CO_TRY(const int code, co_await run_line(agent, std::move(user), std::move(line)));
     if (code != 0) log::warn("base.warm_up_failed", {{"line", step.line}, {"code", code}});
@@ -187,7 +188,7 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given) {
 
   Result<> outcome = co_await vm->boot();
   if (outcome) {
-    auto driven = co_await (drive(*vm) || vm->ended());
+    auto driven = co_await (drive(*vm, driver.accelerator() != "none") || vm->ended());
     if (driven.index() == 0)
       outcome = std::move(std::get<0>(driven));
     else
