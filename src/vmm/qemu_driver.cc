@@ -24,7 +24,9 @@ struct Started {
 
 wire::VmLimits limits_of(const VmSpec& spec, const QemuMachine& machine) {
   wire::VmLimits limits;
-  limits.memory_bytes = (std::uint64_t{spec.size.memory_mib} << 20) + kOverheadBytes;
+  // The guest's memory counts twice: its own pages, and those of the base's memfd that it is the first to read. Zero pages are
+  // holes there, and the kernel fills one on behalf of whoever touches it, before it copies the page for a private map.
+  limits.memory_bytes = (std::uint64_t{2 * spec.size.memory_mib} << 20) + kOverheadBytes;
   if (!machine.kvm) limits.memory_bytes += std::uint64_t{machine.translation_cache_mib} << 20;
   const std::uint64_t disk = std::uint64_t{spec.size.disk_mib} << 20;
   limits.file_bytes = disk + disk / 8 + (64ull << 20);  // an image that is full, with its own tables
