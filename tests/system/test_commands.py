@@ -32,16 +32,21 @@ class Commands(ServerTest):
         result = self.sandbox.run(["python3", "-c", "import sys; print(ascii(sys.argv[1:]))", *words])
         self.assertEqual(result.stdout.decode().strip(), ascii(words))
 
-    def test_a_program_that_is_not_there_is_an_error_that_names_it(self):
-        answer = self.api.call("POST", f"{self.sandbox.path}/commands", {"argv": ["/no/such/program"]})
-        if answer.status == 201:  # found out only at the start: then the exit tells it, as a shell does
-            from api_client import Command
+    def refusal(self, **body):
+        """The problem of a command that cannot start: when it is created, or when somebody attaches."""
+        answer = self.api.call("POST", f"{self.sandbox.path}/commands", body)
+        if answer.status == 201:
+            answer = self.api.call("GET", f"{self.sandbox.path}/commands/{answer.json['session']}/attach")
+        self.assertIn(answer.status, (400, 403, 404), answer.body)
+        return answer.json
 
-            result = Command(self.sandbox, answer.json).finish()
-            self.assertEqual(result.code, 127)
-            self.assertIn(b"/no/such/program", result.stderr)
-        else:
-            self.assertEqual(answer.status, 404)
+    def test_a_program_that_is_not_there_is_an_error_that_names_it(self):
+        problem = self.refusal(argv=["/no/such/program"])
+        self.assertEqual(problem["code"], "command_not_found")
+        self.assertIn("/no/such/program", problem["detail"])
+
+    def test_a_file_that_is_no_program_is_an_error_too(self):
+        self.assertIn("/etc/passwd", self.refusal(argv=["/etc/passwd"])["detail"])
 
     def test_it_runs_as_user_in_its_home(self):
         self.assertEqual(self.sandbox.output("id -un; pwd; echo $HOME").split(), ["user", "/home/user", "/home/user"])
@@ -52,9 +57,7 @@ class Commands(ServerTest):
 
     def test_an_unknown_user_or_folder_is_refused_by_name(self):
         for wrong in ({"user": "nobody-here"}, {"cwd": "/no/such/folder"}):
-            answer = self.api.call("POST", f"{self.sandbox.path}/commands", {"command": "true", **wrong})
-            self.assertIn(answer.status, (400, 404), answer.body)
-            self.assertIn(next(iter(wrong.values())), answer.json["detail"])
+            self.assertIn(next(iter(wrong.values())), self.refusal(command="true", **wrong)["detail"])
 
     def test_environment_of_the_command_goes_before_that_of_the_sandbox(self):
         self.assertEqual(self.sandbox.output("echo $FROM $ONLY", env={"FROM": "command"}), "command create")
@@ -68,7 +71,7 @@ class Commands(ServerTest):
         self.assertEqual(self.sandbox.run("cat; echo done").stdout, b"done\n")
 
     def test_signals_reach_the_whole_group(self):
-        command = self.sandbox.start("sh -c 'trap \"echo child; exit 0\" USR1; while :; do sleep 0.05; done' & trap 'wait; exit 5' USR1; echo ready; wait; wait; exit 6")
+        command = self.sandbox.start("trap 'wait; exit 5' USR1; sh -c 'trap \"echo child; exit 0\" USR1; echo ready; while :; do sleep 0.05; done' & wait; exit 6")
         running = command.in_background()
         running.until(lambda result: b"ready" in result.stdout)
         self.assertEqual(command.signal("USR1").status // 100, 2)

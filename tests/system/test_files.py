@@ -116,7 +116,7 @@ class Files(ServerTest):
 
     def test_a_full_disk_is_an_error_that_says_so_and_commands_go_on(self):
         with self.api.create() as sandbox:
-            sandbox.run("dd if=/dev/zero of=/fill bs=1M; true", user="root", timeout=120)
+            sandbox.run("fallocate -l $(df --output=avail -B1 / | tail -1) /fill; dd if=/dev/zero of=/fill2 bs=1M; true", user="root", timeout=120)
             status, code = self.refused(lambda: sandbox.write("/home/user/more", b"x" * (64 << 20)))
             self.assertEqual((status, code), (507, "no_space"))
             self.assertEqual(sandbox.output("ls -A ~ | grep -c more; true"), "0")
