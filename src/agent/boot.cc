@@ -132,6 +132,11 @@ void quiet_kernel() {
       {"/proc/sys/vm/dirty_writeback_centisecs", "3000"},
       {"/proc/sys/vm/compaction_proactiveness", "0"},  // kcompactd looks twice a second otherwise
       {"/proc/sys/kernel/watchdog", "0"},
+      // The neighbours are fixed; these tables are looked through every 5 and 15 s otherwise.
+      {"/proc/sys/net/ipv4/neigh/default/interval_probe_time_ms", "3600000"},
+      {"/proc/sys/net/ipv6/neigh/default/interval_probe_time_ms", "3600000"},
+      {"/proc/sys/net/ipv4/neigh/default/base_reachable_time_ms", "3600000"},
+      {"/proc/sys/net/ipv6/neigh/default/base_reachable_time_ms", "3600000"},
       {"/sys/kernel/mm/transparent_hugepage/enabled", "madvise"},  // huge pages make small writes cost 2 MiB of private memory
       {"/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "0"},
       {"/proc/sys/net/ipv4/ping_group_range", "0 2147483647"},

@@ -82,6 +82,8 @@ Result<> Upload::look_at_existing(uid_t user) {
   if (existing_ && (::fstat(existing_.get(), &before_) != 0 || !S_ISREG(before_.st_mode))) return not_a_file(shown_, before_.st_mode);
   exists_ = true;
   in_place_ = existing_ && (before_.st_nlink > 1 || (user != 0 && before_.st_uid != user));
+  if (options_.mode && user != 0 && before_.st_uid != user && (before_.st_mode & 07777) != *options_.mode)
+    return fail(ErrorKind::permission_denied, "access_denied", "only the owner of a file may change its mode", "leave the mode out");
   return {};
 }
 
