@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kMigrationLimit{60'000};  // a load takes milliseconds; this is for a host that swaps
 constexpr milliseconds kConsoleLimit{500};
 constexpr milliseconds kQuitLimit{2'000};
+constexpr milliseconds kSettleLimit{2'000};
 constexpr milliseconds kEndLimit{10'000};
 
 Error ended_error(const std::string& id) {
@@ -110,13 +111,19 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     return text;
   }
 
+  // A closed control connection and the end of the process come one after the other, on a busy host with a pause between.
+  asio::awaitable<void> settle() {
+    const auto end = std::chrono::steady_clock::now() + kSettleLimit;
+    while (!gone && std::chrono::steady_clock::now() < end) co_await changed.wait_for(milliseconds(100));
+  }
+
   // Runs one command. A VMM that ended in the meantime is the better explanation of any error.
   Task<json::value> command(std::string name, json::object arguments = {}, const Fd* pass = nullptr) {
     auto self = shared_from_this();
     if (gone || !qmp) co_return fail(ended_error(id));
     auto answer = co_await qmp->execute(std::move(name), std::move(arguments), pass);
     if (!answer) {
-      if (!gone && answer.error().code == "qmp_closed") co_await changed.wait_for(milliseconds(100));
+      if (answer.error().code == "qmp_closed") co_await settle();
       Error error = gone && answer.error().code == "qmp_closed" ? ended_error(id) : answer.error();
       co_await read_console(self);
       log::warn("vm.command_failed", {{"vm", id}, {"error", answer.error()}, {"tail", tail()}});
@@ -190,15 +197,16 @@ Task<std::unique_ptr<QemuVm>> QemuVm::take(QemuHost host, std::string id, wire::
   state->loads = loads;
   if (log) state->log = VmmLog::follow(executor, state->id, std::move(log));
   spawn(executor, State::watch(state));
-  // The socket was listening before the VMM started, so this does not wait; the greeting does.
-  CO_TRY(Fd socket, connect_unix(state->host.control_socket(state->id), SOCK_STREAM));
+  // The socket was listening before the VMM started, so this does not wait; the greeting does. Refused: nobody holds it any more.
+  auto socket = connect_unix(state->host.control_socket(state->id), SOCK_STREAM);
   std::weak_ptr<State> weak = state;
   QmpClient::EventHandler handler = [weak](const QmpEvent* event) {
     if (auto self = weak.lock()) self->on_event(event);
   };
-  auto qmp = co_await QmpClient::open(std::move(socket), std::move(handler));
+  Result<std::unique_ptr<QmpClient>> qmp = fail(ErrorKind::unavailable, "qmp_closed", "the VMM's control socket takes no connection");
+  if (socket) qmp = co_await QmpClient::open(std::move(*socket), std::move(handler));
   if (!qmp) {
-    if (!state->gone) co_await state->changed.wait_for(milliseconds(50));
+    if (qmp.error().code == "qmp_closed") co_await state->settle();
     Error error = qmp.error();
     if (state->gone && error.code == "qmp_closed") error = ended_error(state->id);
     error.message += state->tail();
