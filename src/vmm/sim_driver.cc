@@ -42,7 +42,7 @@ asio::awaitable<void> watch(std::shared_ptr<SimState> state) {
 }
 
 Result<SimProcess> start_agent(const SimOptions& options, const std::filesystem::path& socket) {
-  TRY(SimProcess process, start_in_namespaces({options.agent.string(), "--no-init", "--listen", "unix:" + socket.string(), "--user", "root"}));
+  TRY(SimProcess process, start_in_namespaces({options.agent.string(), "--no-init", "--listen", "unix:" + socket.string(), "--user", "nobody"}));
   const auto end = std::chrono::steady_clock::now() + kStartLimit;
   while (!connect_unix(socket, SOCK_STREAM)) {
     if (std::chrono::steady_clock::now() > end) {

@@ -57,7 +57,7 @@ TEST(SimDriver, RunsTheAgentAsPidOneAndLeavesNothing) {
     EXPECT_TRUE(socket.has_value());
     if (socket) {
       ::fcntl(socket->get(), F_SETFL, 0);
-      EXPECT_EQ(read_fd(*socket, 100).value_or("?"), "1 0");
+      EXPECT_EQ(read_fd(*socket, 100).value_or("?"), "1 65534");
     }
     // Its child is in the same PID namespace and ends with it.
     const std::string children = read_file(fmt::format("/proc/{0}/task/{0}/children", vm->pid()), 4096).value_or("");

@@ -61,8 +61,8 @@ Result<SimProcess> start_in_namespaces(const std::vector<std::string>& argv) {
   const std::string folder = fmt::format("/proc/{}/", pid);
   const auto mapped = [&]() -> Result<> {
     TRY_VOID(write_text(folder + "setgroups", "deny"));
-    TRY_VOID(write_text(folder + "gid_map", fmt::format("0 {} 1\n", gid)));
-    TRY_VOID(write_text(folder + "uid_map", fmt::format("0 {} 1\n", uid)));
+    TRY_VOID(write_text(folder + "gid_map", fmt::format("{} {} 1\n", kSimId, gid)));
+    TRY_VOID(write_text(folder + "uid_map", fmt::format("{} {} 1\n", kSimId, uid)));
     return write_all(writer, "g");
   }();
   if (!mapped) {
