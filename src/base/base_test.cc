@@ -54,6 +54,12 @@ TEST(Digest, MatchesThePublishedVectors) {
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
+TEST(Json, RefusesAFieldThatStandsTwiceInOneObject) {
+  EXPECT_FALSE(parse_json(R"({"a":1,"a":2})"));
+  EXPECT_FALSE(parse_json(R"({"x":[{"a":{"b":1,"\u0062":2}}]})"));
+  EXPECT_TRUE(parse_json(R"({"a":{"b":1},"b":{"a":1},"c":[{"a":1},{"a":1}]})"));
+}
+
 TEST(Json, NamesTheFieldThatIsWrong) {
   auto object = parse_json_object(R"({"name":"x","cpus":99,"extra":1})").value();
   JsonReader wrong(object);

@@ -1,10 +1,71 @@
 #include "base/json.h"
 
+#include <boost/json/basic_parser_impl.hpp>
 #include <fmt/format.h>
 
 #include "base/encoding.h"
 
 namespace space {
+namespace {
+
+// Boost.JSON keeps the last of several fields with one name; two readers that differ there can be played against each other. A
+// pass over the events of the parser, with the names of each open object.
+class DuplicateFinder {
+ public:
+  static constexpr std::size_t max_object_size = json::object::max_size();
+  static constexpr std::size_t max_array_size = json::array::max_size();
+  static constexpr std::size_t max_key_size = json::string::max_size();
+  static constexpr std::size_t max_string_size = json::string::max_size();
+
+  bool on_document_begin(json::error_code&) { return true; }
+  bool on_document_end(json::error_code&) { return true; }
+  bool on_object_begin(json::error_code&) {
+    names_.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t, json::error_code&) {
+    names_.pop_back();
+    return true;
+  }
+  bool on_key_part(json::string_view part, std::size_t, json::error_code&) {
+    name_.append(part.data(), part.size());
+    return true;
+  }
+  bool on_key(json::string_view part, std::size_t, json::error_code& error) {
+    name_.append(part.data(), part.size());
+    const bool fresh = names_.back().insert(std::exchange(name_, {})).second;
+    if (!fresh) error = json::error::syntax;
+    twice_ = twice_ || !fresh;
+    return fresh;
+  }
+  bool on_array_begin(json::error_code&) { return true; }
+  bool on_array_end(std::size_t, json::error_code&) { return true; }
+  bool on_string_part(json::string_view, std::size_t, json::error_code&) { return true; }
+  bool on_string(json::string_view, std::size_t, json::error_code&) { return true; }
+  bool on_number_part(json::string_view, json::error_code&) { return true; }
+  bool on_int64(std::int64_t, json::string_view, json::error_code&) { return true; }
+  bool on_uint64(std::uint64_t, json::string_view, json::error_code&) { return true; }
+  bool on_double(double, json::string_view, json::error_code&) { return true; }
+  bool on_bool(bool, json::error_code&) { return true; }
+  bool on_null(json::error_code&) { return true; }
+  bool on_comment_part(json::string_view, json::error_code&) { return true; }
+  bool on_comment(json::string_view, json::error_code&) { return true; }
+  bool twice() const { return twice_; }
+
+ private:
+  std::vector<std::set<std::string>> names_;
+  std::string name_;
+  bool twice_ = false;
+};
+
+bool has_duplicate(std::string_view text, const json::parse_options& options) {
+  json::basic_parser<DuplicateFinder> parser(options);
+  json::error_code error;
+  parser.write_some(false, text.data(), text.size(), error);
+  return parser.handler().twice();
+}
+
+}  // namespace
 
 Result<json::value> parse_json(std::string_view text, std::size_t limit) {
   if (text.size() > limit)
@@ -16,6 +77,7 @@ Result<json::value> parse_json(std::string_view text, std::size_t limit) {
   if (error == json::error::too_deep)
     return fail(ErrorKind::invalid_argument, "json_too_deep", fmt::format("the JSON text is nested deeper than {} levels", kJsonDepth));
   if (error) return fail(ErrorKind::invalid_argument, "invalid_json", fmt::format("not a JSON text: {}", error.message()));
+  if (has_duplicate(text, options)) return fail(ErrorKind::invalid_argument, "invalid_json", "the JSON text has a field twice in one object");
   return value;
 }
 
