@@ -45,7 +45,8 @@ Result<> make_local_folder(const fs::path& path) {
 }  // namespace
 
 Task<> Copier::down(std::string from, fs::path to) {
-  CO_TRY(const auto entry, co_await stat(from.empty() ? "." : from));
+  const std::string place = from.empty() ? "." : from;
+  CO_TRY(const auto entry, co_await stat(place));
   if (!entry) co_return fail(ErrorKind::not_found, "no_such_file", fmt::format("{} is not in the sandbox", from));
   std::error_code ignored;
   if (fs::is_directory(to, ignored) || to.string().ends_with('/')) {
@@ -106,7 +107,8 @@ Task<> Copier::download_file(std::string from, fs::path to, json::object entry) 
     if (!count) written = tl::unexpected(count.error());
     if (!count || *count == 0) break;
     const std::string_view bytes = std::string_view(piece).substr(0, *count);
-    written = co_await context_.pool.run([&] { return write_all(file, bytes); });
+    const auto write = [&] { return write_all(file, bytes); };
+    written = co_await context_.pool.run(write);
     size += *count;
     bar_->add(*count);
   }

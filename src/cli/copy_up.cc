@@ -45,7 +45,8 @@ Task<> Copier::up(fs::path from, std::string to) {
   const bool folder = S_ISDIR(source.info.st_mode);
   if (!folder && !S_ISREG(source.info.st_mode)) co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder");
   // Like cp: into a folder that is there, else under the new name.
-  CO_TRY(auto there, co_await stat(to.empty() ? "." : to));
+  const std::string place = to.empty() ? "." : to;
+  CO_TRY(auto there, co_await stat(place));
   if (there && text_of(*there, "type") == "symlink") {
     CO_TRY(there, co_await stat(to + "/."));  // what it leads to
   }
@@ -106,7 +107,8 @@ Task<> Copier::upload_file(fs::path from, std::string to) {
   std::string piece(kPiece, '\0');
   for (std::uint64_t sent = 0; sent < size;) {
     const std::size_t want = std::min<std::uint64_t>(kPiece, size - sent);
-    const ssize_t count = co_await context_.pool.run([&] { return ::read(file.get(), piece.data(), want); });
+    const auto read = [&] { return ::read(file.get(), piece.data(), want); };
+    const ssize_t count = co_await context_.pool.run(read);
     if (count < 0) co_return fail_errno(errno, "read " + from.string());
     if (count == 0) co_return fail(ErrorKind::conflict, "file_changed", from.string() + " became shorter while it was read", "copy it again");
     const auto bytes = as_bytes(piece).first(static_cast<std::size_t>(count));

@@ -56,9 +56,11 @@ asio::awaitable<void> pump_stdin(Context& context, std::shared_ptr<Session> sess
   for (;;) {
     auto piece = co_await context.pool.run(wait);
     if (session->over) co_return;
-    const bool end = !piece || piece->empty();
+    std::string bytes;
+    if (piece) bytes = std::move(*piece);
+    const bool end = bytes.empty();
     std::string target = session->target + (end ? "/stdin?close=1" : "/stdin");
-    auto sent = co_await context.api.send_bytes("POST", std::move(target), end ? std::string() : std::move(*piece));
+    auto sent = co_await context.api.send_bytes("POST", std::move(target), std::move(bytes));
     if (session->over) co_return;
     if (!sent && (sent.error().kind == ErrorKind::unavailable || sent.error().kind == ErrorKind::deadline_exceeded))
       context.console.note(fmt::format("space: standard input was cut off: {} ({})", sent.error().message, sent.error().code));
@@ -138,7 +140,7 @@ Task<> write_out(Context& context, int fd, std::string bytes) {
     }
     return {};
   };
-  co_return co_await context.pool.run(std::move(work));
+  co_return co_await context.pool.run(work);
 }
 
 }  // namespace
@@ -165,7 +167,8 @@ Task<std::optional<int>> show_event(Context& context, const http::SseEvent& even
   } else if (event.event == "stdout" || event.event == "stderr" || event.event == "pty") {
     auto bytes = base64_decode(text_of(data, "data"));
     if (!bytes) co_return fail(ErrorKind::internal, "bad_event", "the server sent output that is not base64");
-    CO_TRY_VOID(co_await write_out(context, event.event == "stderr" ? STDERR_FILENO : STDOUT_FILENO, std::move(*bytes)));
+    const int to = event.event == "stderr" ? STDERR_FILENO : STDOUT_FILENO;
+    CO_TRY_VOID(co_await write_out(context, to, std::move(*bytes)));
   }
   co_return std::optional<int>();
 }
