@@ -77,6 +77,7 @@ class FakeNode {
   bool hold_before = false;        // creates wait before they are made; a delete ends the waiting
   std::optional<Error> fail_with;  // creates, pauses and resumes
   bool drop_answers = false;       // changes are made, then the connection is cut
+  std::chrono::milliseconds delay{0};  // of creates, before and after they are made
 
  private:
   using Method = Task<> (FakeNode::*)(http::Exchange&);
@@ -92,6 +93,7 @@ class FakeNode {
     CO_TRY(const json::object body, parse_json_object(text));
     calls.push_back("PUT " + id);
     if (fail_with) co_return fail(*fail_with);
+    if (delay.count() > 0) co_await sleep_for(delay);
     while (hold_before && !deleted_.contains(id) && !leaving_) co_await changed_.wait();
     if (deleted_.contains(id)) co_return fail(ErrorKind::conflict, "sandbox_deleted", "deleted before its create had finished", "");
     const std::string operation(body.at("operation").as_string());
@@ -102,6 +104,7 @@ class FakeNode {
       exchange.abort();
       co_return Result<>();
     }
+    if (delay.count() > 0) co_await sleep_for(delay);
     while (hold && !leaving_) co_await changed_.wait();
     json::object out{{"id", id}, {"state", "running"}, {"template_digest", "sha256:" + std::string(64, 'a')}, {"spans", spans()}};
     co_return co_await answer(exchange, std::move(out));
