@@ -305,7 +305,7 @@ TEST_F(ApiTest, SandboxesThatCannotAnswerSayWhy) {
   fake_.release();
 }
 
-TEST_F(ApiTest, AttachTakesAKeyOrATokenAndTwoReadersAtATime) {
+TEST_F(ApiTest, AttachTakesAKeyOrAToken) {
   const std::string id = running();
   const std::string attach = "/v1/sandboxes/" + id + "/commands/" + kUnknown + "/attach";
   const Answer by_key = send("GET", attach);

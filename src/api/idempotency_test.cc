@@ -53,6 +53,17 @@ TEST_F(IdempotencyTest, WaitingKeepsTheLaterAnswer) {
   EXPECT_EQ(fake_.boxes.size(), 1u);
 }
 
+TEST_F(IdempotencyTest, AStoredAnswerNeedsNoNode) {
+  const Answer first = with_key("n", "POST", "/v1/sandboxes", "{}");
+  (void)run(loop_, [](testing::FakeNode& fake) -> Task<> {
+    co_await fake.down();
+    co_return Result<>();
+  }(fake_));
+  process_->node.forget_template_sizes();
+  EXPECT_EQ(with_key("n", "POST", "/v1/sandboxes", "{}").text, first.text);
+  EXPECT_EQ(send("POST", "/v1/sandboxes", "{}").code(), "node_unavailable");
+}
+
 TEST_F(IdempotencyTest, ADeleteRepeatedAfterItsEndIsNot404) {
   const std::string id = running();
   const auto remove = [&] { return send_with("DELETE", "/v1/sandboxes/" + id, "", {{"Idempotency-Key", "d"}, {"Prefer", "wait=10"}}); };

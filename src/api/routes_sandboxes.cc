@@ -64,7 +64,12 @@ Task<> create(Services& services, http::Exchange& exchange) {
   CO_TRY(CreateBody wanted, read_create(body));
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
-  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  const Statuses statuses{202, 201};
+  if (keep) {  // an answer that is there needs no node
+    exchange.attributes["fingerprint"] = keep->fingerprint;
+    CO_TRY(auto kept, co_await services.store.find_answer(tenant_of(exchange), keep->key, keep->fingerprint));
+    if (kept && (kept->status != statuses.accepted || wait.count() == 0)) co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
+  }
   CO_TRY(const control::TemplateSize size, co_await services.node.template_size(wanted.template_reference));
 
   Sandbox sandbox;
@@ -90,7 +95,6 @@ Task<> create(Services& services, http::Exchange& exchange) {
   operation.request = json::serialize(request);
 
   CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(sandbox), std::move(operation), std::move(keep)));
-  const Statuses statuses{202, 201};
   co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
 }
 

@@ -12,18 +12,6 @@ namespace {
 using S = SandboxState;
 using O = OperationState;
 
-// The answer kept under the request's key, if any; another request under that key is refused.
-Result<std::optional<KeptAnswer>> kept_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint) {
-  const auto found = session.query<std::string, long long, std::string, std::string>(
-      "SELECT fingerprint, status, body, operation FROM answers WHERE tenant = :tenant AND name = :name", tenant, key);
-  if (found.empty()) return std::optional<KeptAnswer>();
-  const auto& [print, status, body, operation] = found.front();
-  if (print != fingerprint)
-    return fail(ErrorKind::unsupported, "idempotency_key_reused", "this Idempotency-Key was used for another request",
-                "use a new key for every new request; send the same key only with exactly the same request");
-  return std::optional(KeptAnswer{print, static_cast<int>(status), body, operation});
-}
-
 void keep_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms) {
   session.exec(
       "INSERT INTO answers (tenant, name, fingerprint, status, body, operation, created_ms) VALUES (:tenant, :name, :print, :status, :body, "
@@ -100,6 +88,18 @@ tl::unexpected<Error> state_forbids(const Sandbox& sandbox, const Operation& wan
 
 }  // namespace
 
+// The answer kept under the request's key, if any; another request under that key is refused.
+Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint) {
+  const auto found = session.query<std::string, long long, std::string, std::string>(
+      "SELECT fingerprint, status, body, operation FROM answers WHERE tenant = :tenant AND name = :name", tenant, key);
+  if (found.empty()) return std::optional<KeptAnswer>();
+  const auto& [print, status, body, operation] = found.front();
+  if (print != fingerprint)
+    return fail(ErrorKind::unsupported, "idempotency_key_reused", "this Idempotency-Key was used for another request",
+                "use a new key for every new request; send the same key only with exactly the same request");
+  return std::optional(KeptAnswer{print, static_cast<int>(status), body, operation});
+}
+
 Error sandbox_not_found(const std::string& id) {
   return {ErrorKind::not_found, "sandbox_not_found", fmt::format("there is no sandbox {}", id), "list what there is: GET /v1/sandboxes"};
 }
@@ -109,7 +109,7 @@ Error operation_not_found(const std::string& id) {
 
 Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation operation, const std::optional<Idempotency>& keep) {
   if (keep) {
-    TRY(auto kept, kept_answer(session, operation.tenant, keep->key, keep->fingerprint));
+    TRY(auto kept, find_answer(session, operation.tenant, keep->key, keep->fingerprint));
     if (kept) return replayed(session, std::move(*kept));
   }
   const auto row = session.query<long long>(
@@ -130,7 +130,7 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
 
 Result<Accepted> accept_change(Session& session, Operation operation, const std::optional<Idempotency>& keep) {
   if (keep) {
-    TRY(auto kept, kept_answer(session, operation.tenant, keep->key, keep->fingerprint));
+    TRY(auto kept, find_answer(session, operation.tenant, keep->key, keep->fingerprint));
     if (kept) return replayed(session, std::move(*kept));
   }
   auto found = rows::sandbox(session, operation.sandbox);
@@ -229,7 +229,7 @@ Result<bool> correct_state(Session& session, const std::string& id, SandboxState
 
 Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint,
                                                std::int64_t now_ms) {
-  TRY(auto kept, kept_answer(session, tenant, key, fingerprint));
+  TRY(auto kept, find_answer(session, tenant, key, fingerprint));
   if (!kept) keep_answer(session, tenant, key, {fingerprint, 0, "", ""}, now_ms);
   return kept;
 }

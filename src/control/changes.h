@@ -19,6 +19,7 @@ Result<Operation> request_cancel(Session& session, const std::string& tenant, co
 Result<bool> end_sandbox(Session& session, const std::string& id, const std::string& reason, std::int64_t now_ms);
 Result<bool> correct_state(Session& session, const std::string& id, SandboxState state, std::int64_t now_ms);
 
+Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint);
 Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint,
                                                std::int64_t now_ms);
 Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms);

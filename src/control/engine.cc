@@ -43,6 +43,7 @@ void Engine::stop() {
   deadlines_.ring();
   reconciles_.ring();
   retries_.ring();
+  for (const auto& [id, live] : live_) live->changed.notify_all();  // whoever waits gets what there is
 }
 
 Result<> Engine::admit() const {
@@ -70,9 +71,7 @@ Task<Accepted> Engine::change(Operation operation, std::optional<Idempotency> ke
 
 Task<Operation> Engine::cancel(std::string tenant, std::string id) {
   const auto found = live_.find(id);
-  // Node does pause and resume in one step: once asked, the answer is on its way.
-  if (found != live_.end() && found->second->operation.tenant == tenant && found->second->asked && found->second->operation.state == OperationState::running &&
-      found->second->operation.kind != OperationKind::create && found->second->operation.kind != OperationKind::remove)
+  if (found != live_.end() && found->second->operation.tenant == tenant && found->second->is_in_one_step())
     co_return fail(ErrorKind::conflict, "not_cancellable", fmt::format("a {} that has begun cannot be taken back", to_string(found->second->operation.kind)),
                    "wait for it, then do the opposite");
   CO_TRY(Operation operation, co_await store_.request_cancel(tenant, id));

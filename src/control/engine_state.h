@@ -19,6 +19,11 @@ struct Engine::Live {
   bool asked = false;            // node may know of it
   bool over = false;
   Signal changed;                // operation or over changed
+
+  // Node does pause and resume in one step: once asked, the answer is on its way.
+  bool is_in_one_step() const {
+    return asked && operation.state == OperationState::running && (operation.kind == OperationKind::pause || operation.kind == OperationKind::resume);
+  }
 };
 
 struct Engine::Lane {

@@ -127,6 +127,11 @@ class SqliteStore : public Store {
           return changes::begin_answer(s, tenant, key, fingerprint, now);
         });
   }
+  Task<std::optional<KeptAnswer>> find_answer(std::string tenant, std::string key, std::string fingerprint) override {
+    return database_->read<std::optional<KeptAnswer>>([tenant = std::move(tenant), key = std::move(key), fingerprint = std::move(fingerprint)](Session& s) {
+      return changes::find_answer(s, tenant, key, fingerprint);
+    });
+  }
   Task<> remember_answer(std::string tenant, std::string key, KeptAnswer answer) override {
     return change<void>([tenant = std::move(tenant), key = std::move(key), answer = std::move(answer), now = clock_.wall_ms()](Session& s) {
       return changes::remember_answer(s, tenant, key, answer, now);

@@ -130,6 +130,7 @@ class Store {
   // For requests that start no operation: begin → (do it) → remember or forget. begin gives what is there already, if anything;
   // another fingerprint is idempotency_key_reused.
   virtual Task<std::optional<KeptAnswer>> begin_answer(std::string tenant, std::string key, std::string fingerprint) = 0;
+  virtual Task<std::optional<KeptAnswer>> find_answer(std::string tenant, std::string key, std::string fingerprint) = 0;  // begins nothing
   virtual Task<> remember_answer(std::string tenant, std::string key, KeptAnswer answer) = 0;
   virtual Task<> forget_answer(std::string tenant, std::string key) = 0;
 
