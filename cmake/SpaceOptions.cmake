@@ -18,9 +18,9 @@ add_library(space_options INTERFACE)
 target_compile_options(space_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wconversion -Wno-sign-conversion -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these inside the frames of coroutines and in optimised library code where nothing is wrong.
-  target_compile_options(space_options INTERFACE -fpch-preprocess -Wno-maybe-uninitialized -Wno-mismatched-new-delete -Wno-dangling-pointer -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(space_options INTERFACE -fpch-preprocess -Wno-maybe-uninitialized -Wno-mismatched-new-delete -Wno-dangling-pointer -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
-target_compile_definitions(space_options INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED BOOST_BEAST_SEPARATE_COMPILATION
+target_compile_definitions(space_options INTERFACE SPDLOG_FMT_EXTERNAL BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED BOOST_BEAST_SEPARATE_COMPILATION
                            BOOST_ALL_NO_LIB BOOST_CONTAINER_NO_LIB BOOST_JSON_NO_LIB BOOST_URL_NO_LIB BOOST_SYSTEM_NO_LIB
                            SPACE_VERSION="${PROJECT_VERSION}" _FILE_OFFSET_BITS=64)
 # Optional hardening that costs next to nothing.
