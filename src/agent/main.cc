@@ -105,6 +105,9 @@ http::Options server_options() {
   options.server_name = "space-agent";
   // A reader that does not read holds up its process and nobody else: that is back-pressure, not a fault.
   options.body_timeout = std::chrono::minutes(10);
+  // node keeps a connection made ahead for the next command; it, not this end, decides when to close one, so that no request
+  // meets a connection that is just being closed.
+  options.idle_timeout = std::chrono::hours(24);
   options.max_connections = 2048;
   return options;
 }

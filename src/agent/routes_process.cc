@@ -154,6 +154,7 @@ Task<> attach(Agent& agent, http::Exchange& exchange) {
 }
 
 Task<> send_stdin(Agent& agent, http::Exchange& exchange) {
+  exchange.set_read_timeout(std::chrono::milliseconds(0));  // a person may think for as long as they like
   CO_TRY(const std::shared_ptr<Process> process, find_process(agent, exchange));
   CO_TRY(const bool close, query_flag(exchange.target(), "close"));
   CO_TRY(Process::StdinTurn turn, co_await process->stdin_turn());

@@ -148,7 +148,7 @@ class RealMachines : public Machines {
 
   static Task<> run_once(std::shared_ptr<wire::AgentClient> agent) {
     wire::ProcessSpec spec;
-    spec.argv = {"/bin/true"};
+    spec.argv = {"echo", "ready"};  // with output: pipe, window and stream are translated too
     CO_TRY(const std::uint32_t process, co_await agent->create(spec));
     CO_TRY(auto stream, co_await agent->attach(process, 0));
     for (;;) {

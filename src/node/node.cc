@@ -17,6 +17,7 @@
 #include "node/routes.h"
 #include "vmm/qemu_driver.h"
 #include "vmm/sim_driver.h"
+#include "vmm/sim_driver.h"
 #include "wire/warden_client.h"
 
 namespace space::node {
@@ -119,6 +120,12 @@ class Node {
   }
 
   Task<> open_driver() {
+    if (config_.driver == "sim") {
+      vmm::SimOptions options;
+      options.sockets = folders_.sockets;
+      CO_TRY(driver_, co_await vmm::SimDriver::open(disk_, std::move(options)));
+      co_return Result<>{};
+    }
     if (config_.driver == "sim") {
       vmm::SimOptions options;
       options.sockets = folders_.sockets;

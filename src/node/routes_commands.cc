@@ -154,6 +154,7 @@ Task<> follow(http::Exchange& exchange, RouteParts& parts) {
 Task<> stdin_bytes(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
+  exchange.set_read_timeout(milliseconds(0));  // a person may think for as long as they like
   AgentTarget target(fmt::format("/v1/processes/{}/stdin", process));
   CO_TRY_VOID(target.copy(exchange, {"close"}));
   co_return co_await relay_up(exchange, sandbox, "POST", std::move(target), "write to the command");

@@ -171,6 +171,7 @@ struct AgentClient::State {
 AgentClient::AgentClient(asio::any_io_executor executor, http::Connector connector) {
   http::ClientOptions options;
   options.host = "agent";
+  options.idle_time = std::chrono::hours(1);  // a VM in the ready pool is met with its connection standing; the agent waits longer
   state_ = std::make_unique<State>(State{http::Client(std::move(executor), std::move(connector), std::move(options))});
 }
 AgentClient::~AgentClient() = default;
