@@ -1,6 +1,8 @@
 """The jail around a running VMM, read from /proc, and the limits on it: facts, not configuration."""
 
 import os
+import subprocess
+import sys
 import time
 import unittest
 from pathlib import Path
@@ -64,10 +66,8 @@ class Jail(ServerTest):
             return {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
 
         own, others = disks(self.pid), disks(self.other_pid)
-        own_disk = {path for path in own if self.sandbox.id in path or leaks.vm_of(self.server, self.sandbox.id) in path}
         self.assertEqual({path for path in own if self.other.id in path}, set())
         self.assertEqual({path for path in others if self.sandbox.id in path}, set())
-        self.assertTrue(own_disk or True)
 
     def test_it_knows_nothing_of_the_hosts_environment(self):
         self.assertEqual(Path(f"/proc/{self.pid}/environ").read_bytes(), b"")
@@ -93,9 +93,15 @@ class Jail(ServerTest):
         warden = status_of(self.server.role_pid("warden"))
         self.assertNotEqual(int(warden["CapEff"], 16), int(status_of(self.server.process.pid)["CapEff"], 16), "the warden keeps a few capabilities only")
 
-    def test_sockets_are_open_to_those_who_need_them_only(self):
-        for socket in (self.server.run_dir / "warden.sock", self.server.run_dir / "node.sock"):
-            self.assertEqual(socket.stat().st_mode & 0o007, 0, socket)
+    def test_the_roles_listen_to_each_other_only(self):
+        # As a user that is nobody here: the warden's socket cannot be opened, node's hangs up or refuses.
+        program = ("import os, socket, sys; os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
+                   "s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if 'node' in sys.argv[1] else socket.SOCK_SEQPACKET); s.settimeout(5)\n"
+                   "s.connect(sys.argv[1]); s.send(b'GET /v1/info HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); print(s.recv(4096))")
+        for name in ("warden.sock", "node.sock"):
+            done = subprocess.run([sys.executable, "-c", program, self.server.run_dir / name], capture_output=True, text=True, timeout=20)
+            self.assertNotIn("200 OK", done.stdout, name)
+            self.assertNotIn("vmm_version", done.stdout, name)
 
 
 class LimitsBite(ServerTest):
