@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kKeepalive = seconds(10);
-constexpr milliseconds kOpenLimit = seconds(10);
+constexpr milliseconds kOpenLimit = seconds(30);
 constexpr int kMostReopened = 2;  // in a row, without a frame between: then the agent is not answering
 
 using Stream = std::unique_ptr<wire::ProcessStream>;
