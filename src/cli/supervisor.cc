@@ -25,6 +25,7 @@ using std::chrono::steady_clock;
 using Duration = std::chrono::milliseconds;
 
 constexpr Duration kProbeEvery{50};
+constexpr int kFirstTries = 5;      // with the waits between them: two seconds
 constexpr Duration kGrace{15'000};  // node ends its pools in this time
 
 sigset_t watched_signals() {
@@ -160,8 +161,9 @@ Result<> Supervisor::reap() {
     if (found == processes_.end()) continue;  // an orphan that fell to us
     found->pid = 0;
     const auto life = std::chrono::duration_cast<Duration>(steady_clock::now() - found->started);
-    const bool hopeless = WIFEXITED(status) && WEXITSTATUS(status) == kCannotServe;
-    if (hopeless || (!ready_ && WIFEXITED(status)))
+    // The first tries may meet the last moments of a server that was killed: its locks and its port.
+    const bool hopeless = WIFEXITED(status) && (WEXITSTATUS(status) == kCannotServe || (!ready_ && ++found->failed_starts == kFirstTries));
+    if (hopeless)
       return fail(ErrorKind::unavailable, "role_failed", fmt::format("{} could not start: {}", to_string(found->role), describe_status(status)),
                   "its last lines above say why");
     const auto wait = found->backoff.after_a_life_of(life);
@@ -189,6 +191,8 @@ void Supervisor::announce_when_ready() {
   const auto facts = probe(settings_);
   if (!facts) return;
   ready_ = true;
+  // An api that is started again comes back on the port that clients know.
+  settings_.listen = facts->url.substr(facts->url.find("://") + 3);
   fmt::print("space {} is ready on {} ({}; key in {})\n", SPACE_VERSION, facts->url, facts->machine, settings_.first_key().string());
   std::fflush(stdout);
 }

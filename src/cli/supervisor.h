@@ -32,6 +32,7 @@ struct RoleProcess {
   std::chrono::steady_clock::time_point started{};
   std::optional<std::chrono::steady_clock::time_point> start_again{};  // set while it waits
   Backoff backoff{};
+  int failed_starts = 0;  // before the server was ready
 };
 
 class Supervisor {
@@ -42,7 +43,7 @@ class Supervisor {
 
  private:
   Result<> start(RoleProcess& process);
-  Result<> reap();                // notes which roles died; before the server was ready once, a death is an error
+  Result<> reap();                // notes which roles died; before the server was ready, several in a row are an error
   Result<> start_due();
   void announce_when_ready();
   std::chrono::milliseconds time_to_next() const;
