@@ -9,7 +9,7 @@ DATA = os.environ.get('SPACE_DATA', '/var/lib/space')
 
 class Server:
     def __init__(self, pool_ready=0, pool_spawned=0):
-        self.binary = os.environ.get('SPACE_BINARY', f'{ROOT}/build/release/src/cli/space')
+        self.binary = os.environ.get('SPACE_BINARY', f'{ROOT}/build/release/space')
         # On the data folder's disk, so that what is measured is what an installation has.
         self.folder = tempfile.mkdtemp(prefix='space-bench-', dir='/var/tmp')
         os.chmod(self.folder, 0o711)
@@ -37,7 +37,7 @@ class Server:
             try:
                 self.key = open(f'{self.data}/first.key').read().strip()
                 api = self.api()
-                api.call('GET', '/v1/version')
+                api.call('GET', '/v1/health')
                 api.close()
                 return
             except (OSError, RuntimeError, ConnectionError):
