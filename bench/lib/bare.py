@@ -49,24 +49,29 @@ class Recipe:
         self.base_dir = base_dir
         self.folder = tempfile.TemporaryDirectory(prefix='space-bench-')
         self.kept = {}
+        text = ' '.join(self.argv)
+        sets = dict(reversed(v.split(',set=')) for v in (self.argv[i + 1][3:] for i, a in enumerate(self.argv) if a == '-add-fd'))
+        # QEMU moves the descriptors of sets elsewhere and closes their numbers: those come from the files of the base itself.
+        files = self._disk_files(pid)
+        for index, number in sets.items():
+            self.kept[int(number)] = 'disk' if int(index) == len(sets) else os.open(files[int(index) - 1], os.O_RDONLY)
         for name in os.listdir(f'/proc/{pid}/fd'):
+            if int(name) in self.kept or not (f'fd={name},' in text or f'/proc/self/fd/{name},' in text + ',' or f'/proc/self/fd/{name} ' in text + ' '):
+                continue
             link = os.readlink(f'/proc/{pid}/fd/{name}')
-            if int(name) >= 3 and any(token in ' '.join(self.argv) for token in (f'fd={name},', f'/proc/self/fd/{name}')):
-                if link.startswith('socket:'):
-                    self.kept[int(name)] = 'qmp'
-                elif '/net/tun' in link:
-                    self.kept[int(name)] = 'tap'
-                elif link.endswith('disk.qcow2') or 'overlay' in os.path.basename(link) and self._writable(pid, name):
-                    self.kept[int(name)] = 'disk'
-                else:
-                    self.kept[int(name)] = os.open(f'/proc/{pid}/fd/{name}', os.O_RDWR if 'memfd' in link else os.O_RDONLY)
+            if link.startswith('socket:'):
+                self.kept[int(name)] = 'qmp'
+            elif '/net/tun' in link:
+                self.kept[int(name)] = 'tap'
+            else:
+                self.kept[int(name)] = os.open(f'/proc/{pid}/fd/{name}', os.O_RDWR if 'memfd' in link else os.O_RDONLY)
 
-    @staticmethod
-    def _writable(pid, fd):
-        for line in open(f'/proc/{pid}/fdinfo/{fd}'):
-            if line.startswith('flags:'):
-                return int(line.split()[1], 8) & 3 == os.O_RDWR
-        return False
+    def _disk_files(self, pid):
+        """The template's image and the base's overlay, bottom to top, as the VMM holds them open."""
+        links = [os.readlink(f'/proc/{pid}/fd/{n}') for n in os.listdir(f'/proc/{pid}/fd')]
+        overlay = f'{self.base_dir}/overlay.qcow2'
+        image = next(l for l in links if l.endswith(('.ext4', '.img', '/rootfs', '/image')))
+        return [image, overlay]
 
     def close(self):
         for value in self.kept.values():
