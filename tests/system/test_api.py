@@ -8,6 +8,8 @@ from space_server import ServerTest
 
 
 class Requests(ServerTest):
+    options = {"pool_ready": 0}  # these need no machine kept ready
+
     def test_health_needs_no_key_and_everything_else_does(self):
         anonymous = self.api.with_key(None)
         self.assertEqual(anonymous.call("GET", "/v1/health").status, 200)
@@ -80,6 +82,8 @@ class Requests(ServerTest):
 
 
 class Lists(ServerTest):
+    options = {"pool_ready": 0}  # these need no machine kept ready
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -129,6 +133,8 @@ class Lists(ServerTest):
 
 
 class Keys(ServerTest):
+    options = {"pool_ready": 0}  # these need no machine kept ready
+
     def test_a_key_is_shown_once_works_and_ends_when_revoked(self):
         made = self.api.ok("POST", "/v1/keys", {"name": "robot"})
         other = self.api.with_key(made["key"])
