@@ -21,7 +21,7 @@ import unittest
 from pathlib import Path
 
 import leaks
-from api_client import Api
+from api_client import Api, ApiError
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SPACE_TEST_BINARY", ROOT / "build" / "release" / "space"))
@@ -178,3 +178,18 @@ class ServerTest(unittest.TestCase):
         if "input" in options:
             del options["stdin"]
         return subprocess.run([BINARY, *words], env=self.server.environment(), **options)
+
+
+class SandboxTest(ServerTest):
+    """One server and one sandbox for all tests of a class."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.sandbox = cls.api.create()
+
+    def refused(self, call):
+        """Status and code of the refusal that `call` must meet."""
+        with self.assertRaises(ApiError) as caught:
+            call()
+        return caught.exception.status, caught.exception.code

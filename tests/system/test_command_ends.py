@@ -3,16 +3,15 @@
 import time
 import unittest
 
-from space_server import ServerTest
+from space_server import SandboxTest
 
 BUDGET_S = 150
 
 
-class CommandEnds(ServerTest):
+class CommandEnds(SandboxTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.sandbox = cls.api.create()
         cls.sandbox.run("true")
 
     def test_a_background_child_that_holds_the_pipe_does_not_hold_the_command(self):

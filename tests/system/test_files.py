@@ -5,23 +5,12 @@ import io
 import random
 import unittest
 
-from api_client import ApiError
-from space_server import ServerTest
+from space_server import SandboxTest
 
 BUDGET_S = 120
 
 
-class Files(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
-    def refused(self, call):
-        with self.assertRaises(ApiError) as caught:
-            call()
-        return caught.exception.status, caught.exception.code
-
+class Files(SandboxTest):
     def test_every_byte_value_survives(self):
         content = bytes(range(256)) * 17
         self.sandbox.write("/home/user/bytes", content)

@@ -7,17 +7,12 @@ import unittest
 import urllib.parse
 
 from api_client import ApiError
-from space_server import ServerTest
+from space_server import SandboxTest
 
 ODD_NAMES = ["with space", "ümlaut", "日本", "-dash", "new\nline", "quote'\"", "back\\slash", "%41", "a&b=c?d#e", ".hidden", "x" * 255]
 
 
-class Folders(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
+class Folders(SandboxTest):
     def test_names_of_any_kind(self):
         for number, name in enumerate(ODD_NAMES):
             content = f"file {number}".encode()

@@ -4,17 +4,12 @@ import socket
 import time
 import unittest
 
-from space_server import ServerTest
+from space_server import SandboxTest
 
 BUDGET_S = 120
 
 
-class HostileClients(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
+class HostileClients(SandboxTest):
     def tearDown(self):
         self.assertEqual(self.sandbox.output("echo fine"), "fine", "somebody else noticed")
 

@@ -2,15 +2,10 @@
 
 import unittest
 
-from space_server import ServerTest
+from space_server import SandboxTest
 
 
-class Pty(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
+class Pty(SandboxTest):
     def test_it_has_the_size_that_was_asked_for(self):
         result = self.sandbox.run("stty size; tty", pty={"rows": 30, "cols": 100}, stdin=True)
         self.assertTrue(result.pty.startswith(b"30 100\r\n/dev/pts/"), result.pty)
@@ -25,7 +20,9 @@ class Pty(ServerTest):
         self.assertIn(b"20 60", running.wait().pty)
 
     def test_a_program_is_told_of_a_resize(self):
-        program = "import signal, time; signal.signal(28, lambda *a: print('W', flush=True)); print('ready', flush=True); time.sleep(5)"
+        # Short sleeps: Python runs a handler between them, and one long sleep that begins just after the signal would hold it back.
+        program = ("import signal, time; signal.signal(28, lambda *a: print('W', flush=True)); print('ready', flush=True)\n"
+                   "for _ in range(200): time.sleep(0.05)")
         command = self.sandbox.start(["python3", "-c", program], pty={"rows": 24, "cols": 80}, stdin=True)
         running = command.in_background()
         running.until(lambda result: b"ready" in result.pty)

@@ -3,8 +3,8 @@
 import time
 import unittest
 
-from api_client import ApiError, Result
-from space_server import ServerTest
+from api_client import Result
+from space_server import SandboxTest
 
 BUDGET_S = 90
 
@@ -13,17 +13,7 @@ def numbers(result):
     return [int(line) for line in result.stdout.split()]
 
 
-class Sessions(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
-    def refused(self, call):
-        with self.assertRaises(ApiError) as caught:
-            call()
-        return caught.exception.status, caught.exception.code
-
+class Sessions(SandboxTest):
     def test_event_ids_are_epoch_and_sequence_without_gaps(self):
         result = self.sandbox.run("for i in 1 2 3; do echo $i; sleep 0.05; done")
         epochs, sequences = zip(*(map(int, event.id.split(".")) for event in result.events))

@@ -5,15 +5,10 @@ import random
 import time
 import unittest
 
-from space_server import ServerTest
+from space_server import SandboxTest
 
 
-class Stdin(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.sandbox = cls.api.create()
-
+class Stdin(SandboxTest):
     def test_a_program_that_waits_for_input_gets_it(self):
         command = self.sandbox.start(["python3", "-c", "print(input())"], stdin=True)
         running = command.in_background()
