@@ -2,7 +2,7 @@
 
 The arguments are read from a VMM that SPACE started, so that both sides run the same machine; descriptors are opened anew.
 """
-import array, fcntl, json, os, shutil, socket, struct, subprocess, tempfile, threading, time
+import fcntl, json, os, re, shutil, socket, struct, subprocess, tempfile, threading, time
 
 from agent import Agent
 
@@ -49,22 +49,20 @@ class Recipe:
         self.base_dir = base_dir
         self.folder = tempfile.TemporaryDirectory(prefix='space-bench-')
         self.kept = {}
-        text = ' '.join(self.argv)
+        numbers = {int(n) for n in re.findall(r'(?:\bfd=|/proc/self/fd/)(\d+)', ' '.join(self.argv))}
         sets = dict(reversed(v.split(',set=')) for v in (self.argv[i + 1][3:] for i, a in enumerate(self.argv) if a == '-add-fd'))
         # QEMU moves the descriptors of sets elsewhere and closes their numbers: those come from the files of the base itself.
         files = self._disk_files(pid)
         for index, number in sets.items():
             self.kept[int(number)] = 'disk' if int(index) == len(sets) else os.open(files[int(index) - 1], os.O_RDONLY)
-        for name in os.listdir(f'/proc/{pid}/fd'):
-            if int(name) in self.kept or not (f'fd={name},' in text or f'/proc/self/fd/{name},' in text + ',' or f'/proc/self/fd/{name} ' in text + ' '):
-                continue
-            link = os.readlink(f'/proc/{pid}/fd/{name}')
+        for number in numbers - self.kept.keys():
+            link = os.readlink(f'/proc/{pid}/fd/{number}')
             if link.startswith('socket:'):
-                self.kept[int(name)] = 'qmp'
+                self.kept[number] = 'qmp'
             elif '/net/tun' in link:
-                self.kept[int(name)] = 'tap'
+                self.kept[number] = 'tap'
             else:
-                self.kept[int(name)] = os.open(f'/proc/{pid}/fd/{name}', os.O_RDWR if 'memfd' in link else os.O_RDONLY)
+                self.kept[number] = os.open(f'/proc/{pid}/fd/{number}', os.O_RDWR if 'memfd' in link else os.O_RDONLY)
 
     def _disk_files(self, pid):
         """The template's image and the base's overlay, bottom to top, as the VMM holds them open."""

@@ -1,4 +1,6 @@
 """exec.true: one command session through SPACE and through a bare client, in the same sandbox, in turns."""
+import os
+
 from agent import Agent
 from create import timed
 from report import Result
@@ -27,7 +29,6 @@ def measure(names, quick):
 
 def namespace_of(server):
     """The pinned network namespace of the only VM of this server."""
-    import os
     pins = []
     for line in open('/proc/self/mountinfo'):
         fields = line.split()

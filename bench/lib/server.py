@@ -1,5 +1,5 @@
 """A private server for benchmarks: own data and run folders, a free port, the machine's built templates and bases."""
-import json, os, shutil, signal, socket, subprocess, tempfile, time
+import os, shutil, signal, socket, subprocess, sys, tempfile, time
 
 from api import Api
 
@@ -78,6 +78,7 @@ class Server:
 
     def stop(self):
         if self.process.poll() is None:
+            self._empty()
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(60)
@@ -88,17 +89,21 @@ class Server:
         if os.environ.get('SPACE_BENCH_KEEP') is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _empty(self):
+        """Deletes what a benchmark left: by design sandboxes outlive their server."""
+        try:
+            api = self.api()
+            for sandbox in api.call('GET', '/v1/sandboxes?limit=100')['sandboxes']:
+                api.delete(sandbox['id'])
+            api.close()
+        except (OSError, RuntimeError, AttributeError) as error:
+            print(f'sandboxes may be left: {error}', file=sys.stderr)
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.stop()
-
-
-def newest_base(server):
-    """The base that the running VMs were loaded from: the folder with the newest manifest."""
-    folders = [f'{server.bases}/{name}' for name in os.listdir(server.bases) if os.path.exists(f'{server.bases}/{name}/manifest.json')]
-    return max(folders, key=lambda f: os.stat(f'{f}/manifest.json').st_mtime)
 
 
 def base_of(pid):
