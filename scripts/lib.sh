@@ -52,6 +52,7 @@ build() {
   memory_gib=$(awk '/^MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)
   jobs=$(nproc)
   ((memory_gib / 2 >= jobs)) || jobs=$((memory_gib / 2 > 0 ? memory_gib / 2 : 1))
+  mkdir -p "$root/build"
   if [[ ! -f $root/build/$preset/build.ninja ]]; then
     (cd "$root" && cmake --preset "$preset") >"$root/build/$preset.log" 2>&1 ||
       { tail -n 20 "$root/build/$preset.log" >&2; die "cmake --preset $preset failed; the lines above are the end of build/$preset.log"; }

@@ -14,12 +14,12 @@ asio::awaitable<void> run_and_stop(asio::io_context& loop, const ClientCommand& 
 
 }  // namespace
 
-int run_client(const ClientOptions& options, const ClientCommand& command, int status_of_errors) {
+int run_client(const ClientOptions& options, const ClientCommand& command, StatusOfError status_of) {
   ::signal(SIGPIPE, SIG_IGN);
   Console console(options.json);
   const auto give_up = [&](const Error& error) {
     console.error(error);
-    return status_of_errors != 0 && error.kind != ErrorKind::cancelled ? status_of_errors : exit_status_of(error);
+    return status_of(error);
   };
   auto connection = find_connection(options.connection);
   if (!connection) return give_up(connection.error());

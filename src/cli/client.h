@@ -7,6 +7,7 @@
 #include "cli/api_client.h"
 #include "cli/connection.h"
 #include "cli/console.h"
+#include "cli/exit_status.h"
 
 namespace space::cli {
 
@@ -24,8 +25,7 @@ struct ClientOptions {  // given before or behind any client command
 
 using ClientCommand = std::function<Task<int>(Context&)>;
 
-// Runs one command to its end and gives the exit status. An error is printed and becomes exit_status_of(error), or
-// `status_of_errors` when that is not 0.
-int run_client(const ClientOptions& options, const ClientCommand& command, int status_of_errors = 0);
+// Runs one command to its end and gives the exit status. An error is printed; `status_of` says what it becomes.
+int run_client(const ClientOptions& options, const ClientCommand& command, StatusOfError status_of = exit_status_of);
 
 }  // namespace space::cli

@@ -23,4 +23,11 @@ int exit_status_of(const Error& error) {
   return kInternal;
 }
 
+int exit_status_of_command(const Error& error) {
+  if (error.kind == ErrorKind::cancelled) return kInterrupted;
+  if (error.code == "command_not_found") return kNoSuchProgram;
+  if (error.code == "not_executable") return kNotExecutable;
+  return kOwnError;
+}
+
 }  // namespace space::cli

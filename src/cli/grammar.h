@@ -28,6 +28,6 @@ void add_process_commands(CLI::App& app, CommandLine& line);
 void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
 
 // A callback that runs `command` as a client.
-std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, int status_of_errors = 0);
+std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, StatusOfError status_of = exit_status_of);
 
 }  // namespace space::cli

@@ -54,7 +54,7 @@ void add_run(CLI::App& app, CommandLine& line) {
   run_->add_flag("--keep", o->keep, "Leave the sandbox running");
   run_->callback([o, &line] {
     const CommandOptions command = with_command(line, o->command);
-    choose(line, [o, command](Context& c) { return run(c, o->create, command, o->keep); }, kOwnError)();
+    choose(line, [o, command](Context& c) { return run(c, o->create, command, o->keep); }, exit_status_of_command)();
   });
 }
 
@@ -73,7 +73,7 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   exec_->add_flag("--tty", o->command.tty, "Give it a terminal");
   exec_->callback([o, &line] {
     const CommandOptions command = with_command(line, o->command);
-    choose(line, [o, command](Context& c) { return exec(c, o->sandbox, command); }, kOwnError)();
+    choose(line, [o, command](Context& c) { return exec(c, o->sandbox, command); }, exit_status_of_command)();
   });
 
   auto s = std::make_shared<Options>();
@@ -85,15 +85,15 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   add_env(*shell_, s->command.env);
   shell_->callback([s, &line] {
     s->command.argv = line.guest;
-    choose(line, [s](Context& c) { return shell(c, s->sandbox, s->create, s->command); }, kOwnError)();
+    choose(line, [s](Context& c) { return shell(c, s->sandbox, s->create, s->command); }, exit_status_of_command)();
   });
 }
 
 }  // namespace
 
-std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, int status_of_errors) {
-  return [&line, command = std::move(command), status_of_errors] {
-    line.chosen = [&line, command, status_of_errors] { return run_client(line.client, command, status_of_errors); };
+std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, StatusOfError status_of) {
+  return [&line, command = std::move(command), status_of] {
+    line.chosen = [&line, command, status_of] { return run_client(line.client, command, status_of); };
   };
 }
 

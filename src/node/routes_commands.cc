@@ -138,9 +138,9 @@ Task<> renew(http::Exchange& exchange, RouteParts& parts) {
 Task<> follow(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
-  // The query goes before the header: a browser repeats the header by itself.
-  std::string from = exchange.target().query_value("after").value_or("");
-  if (from.empty()) from = exchange.headers().get("Last-Event-ID");
+  // The header goes before the query: a client that reconnects asks with the same URL and the id of the last event it saw.
+  std::string from(exchange.headers().get("Last-Event-ID"));
+  if (from.empty()) from = exchange.target().query_value("after").value_or("");
   if (from.empty() || from == "0") co_return co_await attach(exchange, sandbox, process, 0);
   const auto position = parse_position(from);
   if (!position)

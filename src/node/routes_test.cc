@@ -210,6 +210,9 @@ TEST_F(RoutesTest, ACommandsEventsComeWithIdsAndEndWithTheExit) {
     const auto rest = co_await w.client.request(again);
     EXPECT_EQ(rest->body.find("id: 1.2"), std::string::npos);
     EXPECT_NE(rest->body.find("id: 1.3"), std::string::npos);
+    again.target = attach_path(id, command) + "?after=1.1";  // as a reconnecting client asks: the header is newer
+    const auto newer = co_await w.client.request(again);
+    EXPECT_EQ(newer->body.find("id: 1.2"), std::string::npos);
     again.headers.set("Authorization", "Bearer at_wrong");
     EXPECT_EQ((co_await w.client.request(again))->status, 401);
   });

@@ -39,6 +39,8 @@ class CommandLine(ServerTest):
         self.assertDone(self.cli("run", "--shell", "kill -TERM $$"), 128 + 15)
         self.assertDone(self.cli("run", "--time-limit", "1", "sleep", "60"), 124)
         self.assertDone(self.cli("run", "-t", "no-such-template", "true"), 125)
+        self.assertDone(self.cli("run", "no-such-program"), 127)
+        self.assertDone(self.cli("run", "/etc/passwd"), 126)
         self.assertDone(self.cli("run"), 64)
         self.assertDone(self.cli("nonsense"), 64)
 
