@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/authority.h"
 #include "base/encoding.h"
 #include "base/fd.h"
 #include "base/file.h"
@@ -66,6 +67,8 @@ class RealGuest : public Guest {
 
   Result<> set_machine_id(const std::string& machine_id) override { return write_small("/etc/machine-id", machine_id + "\n", 0444); }
 
+  Result<> set_authority(const std::string& pem) override { return install_authority("", pem); }
+
   Result<> announce(const std::string& json) override {
     ::mkdir("/run/space", 0755);
     return write_small("/run/space/load", json, 0644);
@@ -99,6 +102,7 @@ class NoGuest : public Guest {
   Result<> add_entropy(std::string_view) override { return {}; }
   Result<> set_hostname(const std::string&) override { return {}; }
   Result<> set_machine_id(const std::string&) override { return {}; }
+  Result<> set_authority(const std::string&) override { return {}; }
   Result<> announce(const std::string&) override { return {}; }
   std::string hooks_folder() const override { return {}; }
 };

@@ -17,6 +17,7 @@ class Guest {
   virtual Result<> add_entropy(std::string_view bytes) = 0;           // credited, then the kernel's generator is reseeded (random(4))
   virtual Result<> set_hostname(const std::string& hostname) = 0;     // and its line in /etc/hosts
   virtual Result<> set_machine_id(const std::string& machine_id) = 0; // /etc/machine-id
+  virtual Result<> set_authority(const std::string& pem) = 0;         // see authority.h
   virtual Result<> announce(const std::string& json) = 0;             // the event file /run/space/load, replaced by rename
   virtual std::string hooks_folder() const = 0;                       // "": none
 };

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "agent/agent.h"
+#include "agent/authority.h"
 #include "base/encoding.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -45,6 +46,7 @@ Result<InitRequest> read_init(const json::object& object) {
   init.wall_ns = r.number("wall_ns", 1, std::numeric_limits<std::int64_t>::max());
   const std::string entropy = r.text("entropy", 4, 1024);
   init.env = r.text_map("env", 4096, 128 << 10);
+  init.ca = r.text("ca", 0, kLongestAuthority, "");
   init.epoch = r.number("epoch", 1, std::numeric_limits<std::int64_t>::max(), 1);
   if (!is_hostname(init.hostname)) r.reject("hostname", "must be one label of lower case letters, digits and dashes");
   if (!is_machine_id(init.machine_id)) r.reject("machine_id", "must be 32 lower case hex digits");
@@ -69,6 +71,11 @@ Result<> Loads::init(InitRequest request) {
   TRY_VOID(guest.add_entropy(request.entropy));
   TRY_VOID(guest.set_hostname(request.hostname));
   TRY_VOID(guest.set_machine_id(request.machine_id));
+  if (!request.ca.empty()) {
+    // A guest whose disk is full or whose files were locked still has to start: its programs then meet an unknown authority.
+    if (auto written = guest.set_authority(request.ca); !written) log::warn("authority.not_written", {{"error", written.error()}});
+    agent_.settings.authority = true;
+  }
   agent_.settings.sandbox_env = std::move(request.env);
   agent_.settings.sandbox_id = request.sandbox_id;
   ++count_;

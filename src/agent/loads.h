@@ -18,6 +18,7 @@ struct Agent;
 
 struct InitRequest {
   std::string nonce, sandbox_id, hostname, machine_id, entropy;
+  std::string ca;  // the egress gateway's certificate, PEM; "" leaves what is there
   std::int64_t wall_ns = 0;
   std::map<std::string, std::string> env;
   std::int64_t epoch = 1;

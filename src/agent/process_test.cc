@@ -270,13 +270,14 @@ TEST_F(Processes, StandStillWhileFrozenAndNonceIsGoodOnce) {
   const auto before = wait(client_->get(process))->last_sequence;
   ::usleep(200'000);
   EXPECT_EQ(wait(client_->get(process))->last_sequence, before);
-  wire::AgentInit init{"nonce-0001", "sandboxid", "box", std::string(32, 'a'), 1'700'000'000'000'000'000, std::string(64, 'e'), {{"A", "sandbox"}}, 2};
+  wire::AgentInit init{"nonce-0001", "sandboxid", "box", std::string(32, 'a'), 1'700'000'000'000'000'000, std::string(64, 'e'), {{"A", "sandbox"}}, 2, "any text: nothing is written here"};
   EXPECT_TRUE(wait(client_->init(init)));
   EXPECT_EQ(wait(client_->init(init)).error().code, "nonce_used");
   ::usleep(200'000);
   EXPECT_GT(wait(client_->get(process))->last_sequence, before);
   EXPECT_EQ(wait(client_->health())->loads, 1u);
   EXPECT_EQ(run("echo $A $SPACE_SANDBOX_ID").out, "sandbox sandboxid\n");
+  EXPECT_EQ(run("echo $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS").out, "/etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates/space-egress.crt\n");
   EXPECT_TRUE(wait(client_->signal(process, "KILL")));
 }
 

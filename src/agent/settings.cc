@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/authority.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -59,6 +60,10 @@ std::vector<std::string> merge_environment(const Settings& settings, const User&
   merged.emplace("SHELL", user.shell);
   merged.emplace("PATH", usual_path(user));
   merged.emplace("LANG", "C.UTF-8");
+  if (settings.authority) {
+    for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT"}) merged.emplace(name, kAuthorityBundle);
+    merged.emplace("NODE_EXTRA_CA_CERTS", kAuthorityFile);  // Node adds it to its own
+  }
   if (terminal) merged.emplace("TERM", "xterm-256color");
   std::vector<std::string> out;
   out.reserve(merged.size());

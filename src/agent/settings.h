@@ -16,6 +16,7 @@ struct Settings {
   std::string default_cwd;            // "": the user's home
   Environment template_env;
   Environment sandbox_env;            // by the last init
+  bool authority = false;             // the gateway's certificate is in its place: programs are pointed there
   std::string sandbox_id;             // SPACE_SANDBOX_ID of every process
 
   // The template's part, from its file (docs/agent-protocol.md, "In the template"); a file that is not there changes nothing.
@@ -26,7 +27,7 @@ struct Settings {
 Result<> check_environment(const Environment& env);
 
 // "NAME=value", sorted: a command's own go before the sandbox's, those before the template's, those before HOME, USER, LOGNAME,
-// SHELL, PATH, LANG and, on a terminal, TERM.
+// SHELL, PATH, LANG, where certificates are, and, on a terminal, TERM.
 std::vector<std::string> merge_environment(const Settings& settings, const User& user, const Environment& command, bool terminal);
 std::string_view environment_value(const std::vector<std::string>& env, std::string_view name);  // "" when absent
 

@@ -126,6 +126,13 @@ Result<> check_lock(const fs::path& wanted, const fs::path& made) {
   return fail(ErrorKind::conflict, "template_lock", "the prepared root filesystem was made from another lock", "prepare it again with the same --lock");
 }
 
+// What the agent reads at boot (src/agent/settings.h): a guest knows its template without asking anybody.
+std::string guest_settings(const RuntimeConfig& config) {
+  json::object env;
+  for (const auto& [name, value] : config.env) env[name] = value;
+  return json::serialize(json::object{{"user", config.user}, {"workdir", config.workdir}, {"env", std::move(env)}}) + "\n";
+}
+
 }  // namespace
 
 Result<> refresh_initramfs(const fs::path& templates_dir, const fs::path& agent) {
@@ -179,7 +186,13 @@ Result<Release> build(const BuildConfig& config, const Progress& progress) {
   progress("writing the disk image");
   const auto release = aside / "release";
   TRY_VOID(make_directories(release, 0755));
-  TRY(auto digests, make_image({prepared / "rootfs.tar", release / "rootfs.ext4", release / "manifest", recipe.disk_mib}));
+  ImageSpec image;
+  image.archive = prepared / "rootfs.tar";
+  image.image = release / "rootfs.ext4";
+  image.manifest = release / "manifest";
+  image.disk_mib = recipe.disk_mib;
+  image.files.emplace("etc/space/template.json", guest_settings(recipe));
+  TRY(auto digests, make_image(image));
   {
     TRY(auto from, open_file(prepared / "lock", O_RDONLY));
     TRY(auto to, open_file(release / "lock", O_WRONLY | O_CREAT | O_EXCL, 0644));

@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "template/command.h"
 #include "template/kernel.h"
 #include "template/test_archives.h"
 
@@ -77,6 +78,9 @@ TEST_F(BuildTest, AReleaseHasEverythingThatAVmNeeds) {
   EXPECT_EQ(*read_file(made->kernel, 100), "\x7f" "ELFfirst");
   EXPECT_TRUE(read_file(made->initramfs, 1 << 20)->starts_with("070701"));
   EXPECT_EQ(fs::status(made->rootfs).permissions(), fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
+  std::string settings;
+  EXPECT_TRUE(run_command({{"debugfs", "-R", "cat /etc/space/template.json", made->rootfs.string()}, {}, [&](const std::string& line) { settings += line; }}));
+  EXPECT_NE(settings.find(R"({"user":"user","workdir":"","env":{"A":"b"}})"), std::string::npos) << settings;
   EXPECT_TRUE(left_over().empty());
   EXPECT_NE(said_.find("writing the disk image"), std::string::npos);
 }

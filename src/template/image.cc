@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "base/digest.h"
@@ -59,6 +60,33 @@ std::string manifest_line(char type, const std::string& path, const FileAttribut
   auto line = fmt::format("/{} {} {:04o} {}:{}{}", percent_encode(path, true), type, attributes.mode, attributes.uid, attributes.gid, rest);
   for (const auto& [name, value] : attributes.extended) line += fmt::format(" {}={}", name, base64_encode(as_bytes(value)));
   return line + "\n";
+}
+
+FileAttributes made_here(mode_t mode, std::int64_t mtime) {
+  FileAttributes out;
+  out.mode = mode;
+  out.mtime = mtime;
+  return out;
+}
+
+// The build's own files, after those of the archive: their folders are there, or are made.
+Result<> add_files(const ImageSpec& spec, const std::set<std::string>& folders, std::int64_t now, Ext4Writer& image, std::vector<std::string>& lines) {
+  std::set<std::string> made = folders;
+  for (const auto& [path, content] : spec.files) {
+    for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+      const std::string folder = path.substr(0, slash);
+      if (!made.insert(folder).second) continue;
+      const auto attributes = made_here(0755, now);
+      TRY_VOID(image.folder(folder, attributes));
+      lines.push_back(manifest_line('d', folder, attributes, ""));
+    }
+    const auto attributes = made_here(0644, now);
+    TRY_VOID(image.begin_file(path, attributes));
+    TRY_VOID(image.append(content));
+    TRY_VOID(image.end_file());
+    lines.push_back(manifest_line('f', path, attributes, fmt::format(" {} {}", content.size(), hex_encode(sha256(content)))));
+  }
+  return {};
 }
 
 // Puts the reader's current entry into the image and describes it.
@@ -136,11 +164,18 @@ Result<ImageDigests> make_image(const ImageSpec& spec) {
   // The first entry is the root itself, dated like everything that the build made.
   TRY(auto image, Ext4Writer::create(spec.image, spec.disk_mib, archive_entry_mtime(entry)));
   std::vector<std::string> lines;
+  const std::int64_t now = archive_entry_mtime(entry);
+  std::set<std::string> folders;
   while (entry) {
-    TRY(auto line, add_entry(archive, entry, image));
-    if (!line.empty()) lines.push_back(std::move(line));
+    TRY(const auto path, normal_path(archive_entry_pathname(entry) ? archive_entry_pathname(entry) : ""));
+    if (!spec.files.contains(path)) {
+      if (archive_entry_filetype(entry) == AE_IFDIR) folders.insert(path);
+      TRY(auto line, add_entry(archive, entry, image));
+      if (!line.empty()) lines.push_back(std::move(line));
+    }
     TRY(entry, archive.next());
   }
+  TRY_VOID(add_files(spec, folders, now, image, lines));
   TRY_VOID(image.finish());
 
   std::sort(lines.begin(), lines.end());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "base/result.h"
@@ -15,6 +16,7 @@ struct ImageSpec {
   std::filesystem::path image;     // written: raw, sparse
   std::filesystem::path manifest;  // written: one line for each file, sorted by path
   std::uint32_t disk_mib = 4096;   // size of the file system
+  std::map<std::string, std::string> files;  // path ("etc/space/x") → content: root's, 0644, in place of what the archive has there
 };
 
 struct ImageDigests {

@@ -33,7 +33,7 @@ class ImageTest : public ::testing::Test {
   ImageTest() : dir_(*TempDir::make(fs::temp_directory_path(), "space-image-")) {}
   Result<ImageDigests> make(const std::vector<TestEntry>& entries, const std::string& name = "a") {
     std::ofstream(dir_.path() / "tar") << make_tar(entries);
-    return make_image({dir_.path() / "tar", dir_.path() / name, dir_.path() / (name + ".manifest"), 64});
+    return make_image({dir_.path() / "tar", dir_.path() / name, dir_.path() / (name + ".manifest"), 64, files_});
   }
   // What debugfs says about one path.
   std::string debugfs(const std::string& request) {
@@ -42,6 +42,7 @@ class ImageTest : public ::testing::Test {
     return out;
   }
   TempDir dir_;
+  std::map<std::string, std::string> files_;
 };
 
 TEST_F(ImageTest, FilesLinksOwnersModesAndAttributesArrive) {
@@ -73,6 +74,20 @@ TEST_F(ImageTest, TheManifestSaysWhatTheTreeIs) {
   EXPECT_NE(manifest.find("/etc/short l 0777 0:0 secret\n"), std::string::npos);
   EXPECT_NE(manifest.find(" security.capability=AQAAAgAgAAA="), std::string::npos);
   EXPECT_EQ(manifest.find("/dev/null"), std::string::npos);
+}
+
+TEST_F(ImageTest, TheBuildsOwnFilesStandInPlaceOfTheArchives) {
+  const auto without = make(tree());
+  files_ = {{"etc/secret2", "two"}, {"etc/space/deep/own.json", "{}\n"}, {"etc/empty", "not empty"}};
+  const auto with = make(tree());
+  ASSERT_TRUE(without && with) << describe(with.error());
+  EXPECT_NE(without->tree, with->tree);
+  EXPECT_NE(debugfs("cat /etc/space/deep/own.json").find("{}"), std::string::npos);
+  EXPECT_NE(debugfs("cat /etc/empty").find("not empty"), std::string::npos);
+  EXPECT_TRUE(run_command({{"e2fsck", "-f", "-n", (dir_.path() / "a").string()}, {}, {}}));
+  const auto manifest = *read_file(dir_.path() / "a.manifest", 1 << 20);
+  EXPECT_NE(manifest.find("/etc/space/deep d 0755 0:0\n"), std::string::npos) << manifest;
+  EXPECT_EQ(with->tree, make(tree(), "b")->tree);
 }
 
 TEST_F(ImageTest, TheSameTreeGivesTheSameBytes) {

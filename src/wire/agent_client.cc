@@ -203,6 +203,7 @@ Task<> AgentClient::init(const AgentInit& init) {
                     {"entropy", base64_encode(as_bytes(init.entropy))},
                     {"env", to_json(init.env)},
                     {"epoch", init.epoch}};
+  if (!init.ca.empty()) body["ca"] = init.ca;
   http::Request request = post("/v1/init", std::move(body));
   CO_TRY(const http::Response response, co_await state_->client.call(std::move(request), kAnswerLimit));
   CO_TRY(const json::object object, answer_object(response));

@@ -32,6 +32,7 @@ struct AgentInit {
   std::string entropy;     // 64 raw bytes from the host's kernel
   std::map<std::string, std::string> env;  // of the sandbox; a command's own env goes before it, the template's behind it
   std::uint64_t epoch = 1;
+  std::string ca;          // the egress gateway's certificate for this sandbox, PEM; "": none
 };
 
 struct PtySize {
