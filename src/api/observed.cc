@@ -65,6 +65,12 @@ Task<> Observed::start(int status, http::Headers headers, std::optional<std::uin
   co_return Result<>();
 }
 
+Task<std::unique_ptr<http::ByteStream>> Observed::upgrade(std::string protocol, http::Headers headers) {
+  status_ = 101;
+  headers.set("Request-Id", request_id_);
+  co_return co_await inner_.upgrade(std::move(protocol), std::move(headers));
+}
+
 Task<> Observed::write(std::span<const std::byte> bytes) {
   bytes_out_ += bytes.size();
   if (held_ && held_->body.size() + bytes.size() <= hold_limit_) {

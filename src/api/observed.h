@@ -44,6 +44,7 @@ class Observed : public http::Exchange {
   void set_read_timeout(std::chrono::milliseconds time) override { inner_.set_read_timeout(time); }
   asio::awaitable<void> disconnected() override { return inner_.disconnected(); }
   Result<Detached> detach() override { return inner_.detach(); }
+  Task<std::unique_ptr<http::ByteStream>> upgrade(std::string protocol, http::Headers headers) override;
 
  private:
   Task<> send_held();

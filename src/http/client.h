@@ -10,6 +10,7 @@
 
 #include "base/async.h"
 #include "base/fd.h"
+#include "http/byte_stream.h"
 #include "http/message.h"
 
 namespace space::http {
@@ -44,6 +45,8 @@ class ClientStream {
   virtual Task<std::size_t> read(std::span<std::byte> into) = 0;  // 0 at the end; a cut-off body is an error
   virtual void cancel() = 0;                                      // every pending call ends with `cancelled`; from the same loop
   virtual void set_body_timeout(std::chrono::milliseconds time) = 0;  // for event streams
+  // After a head with status 101 to a request with `upgrade`: the connection as bytes, while this lives.
+  virtual std::unique_ptr<ByteStream> upgraded() = 0;
   Task<std::string> read_all(std::size_t limit);
 };
 

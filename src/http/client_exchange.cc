@@ -1,6 +1,7 @@
 #include "http/client_exchange.h"
 
 #include <array>
+#include <cstring>
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 
@@ -41,13 +42,18 @@ Task<std::unique_ptr<ClientExchange>> ClientExchange::make(std::shared_ptr<Clien
 }
 
 Result<> ClientExchange::compose_head(const Request& request) {
-  TRY_VOID(parse_target(request.target));  // no spaces or line breaks get into the request line
+  TRY_VOID(check_raw_target(request.target));  // no spaces or line breaks get into the request line
   std::string text;
   text.reserve(512);
   fmt::format_to(std::back_inserter(text), "{} {} HTTP/1.1\r\n", request.method, request.target);
   if (!request.headers.has("Host")) TRY_VOID(append_field(text, "Host", pool_->options.host));
   for (const auto& [name, value] : request.headers.fields())
     if (!is_hop_by_hop(name)) TRY_VOID(append_field(text, name, value));
+  upgrade_ = !request.upgrade.empty();
+  if (upgrade_) {
+    text += "Connection: Upgrade\r\n";
+    TRY_VOID(append_field(text, "Upgrade", request.upgrade));
+  }
   if (kind_ == BodyKind::chunked) text += "Transfer-Encoding: chunked\r\n";
   else if (kind_ == BodyKind::sized || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
     fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", kind_ == BodyKind::sized ? left_ : 0);
@@ -144,9 +150,40 @@ Task<Response> ClientExchange::head() {
   Response response;
   response.status = answer_.status;
   response.headers = answer_.headers;
-  if (body_.done()) release_when_done();
+  if (body_.done() && !(upgrade_ && answer_.status == 101)) release_when_done();
   co_return response;
 }
+
+class ClientExchange::Upgraded final : public ByteStream {
+ public:
+  explicit Upgraded(ClientExchange& exchange) : exchange_(exchange) {}
+
+  Task<std::size_t> read(std::span<std::byte> into) override {
+    InBuffer& in = exchange_.connection_->in;
+    if (!in.empty()) {  // what came behind the answer's head
+      const std::size_t n = std::min(into.size(), in.size());
+      std::memcpy(into.data(), in.view().data(), n);
+      in.consume(n);
+      co_return n;
+    }
+    const std::array room{asio::mutable_buffer(into.data(), into.size())};
+    const Transfer transfer = co_await exchange_.connection_->stream->read_some(room);
+    if (transfer.error == asio::error::eof) co_return 0U;
+    if (transfer.error) co_return exchange_.io_error("connection_lost", "the connection ended");
+    co_return transfer.bytes;
+  }
+  Task<> write(std::span<const std::byte> bytes) override {
+    const std::array parts{asio::const_buffer(bytes.data(), bytes.size())};
+    co_return co_await exchange_.send(parts);
+  }
+  asio::awaitable<void> close_write() override { return exchange_.connection_->stream->close_write(); }
+  void cut() override { exchange_.connection_->stream->close(); }
+
+ private:
+  ClientExchange& exchange_;
+};
+
+std::unique_ptr<ByteStream> ClientExchange::upgraded() { return std::make_unique<Upgraded>(*this); }
 
 Task<std::optional<Head>> ClientExchange::try_head() {
   const auto garbage = [this](const Error& error) {

@@ -21,8 +21,10 @@ class ClientExchange final : public ClientStream {
   Task<std::size_t> read(std::span<std::byte> into) override;
   void cancel() override;
   void set_body_timeout(std::chrono::milliseconds time) override { body_timeout_ = time; }
+  std::unique_ptr<ByteStream> upgraded() override;
 
  private:
+  class Upgraded;
   ClientExchange(std::shared_ptr<ClientPool> pool, Request request, BodyKind body, std::uint64_t length, std::string payload);
   Result<> compose_head(const Request& request);
   Task<> connect(bool fresh);
@@ -43,6 +45,7 @@ class ClientExchange final : public ClientStream {
   Head answer_;
   BodyReader body_;
   bool head_sent_ = false, request_done_ = false, request_failed_ = false, head_done_ = false;
+  bool upgrade_ = false;  // was asked for
   bool reading_ = false;  // while the head is awaited the connection must not be replaced
   bool cancelled_ = false, read_expired_ = false, write_expired_ = false;
   Watchdog read_watch_, write_watch_;

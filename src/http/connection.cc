@@ -176,6 +176,12 @@ Task<std::optional<Head>> Connection::read_head() {
 
 asio::awaitable<bool> Connection::serve_one(Head head) {
   auto target = parse_target(head.target);
+  if (!target && core_->options.any_target && check_raw_target(head.target)) {
+    Target other;
+    other.raw = head.target;
+    other.refused = std::move(target).error();
+    target = std::move(other);
+  }
   if (!target) {
     co_await refuse(std::move(target).error());
     co_return false;
@@ -184,6 +190,10 @@ asio::awaitable<bool> Connection::serve_one(Head head) {
   Result<> result = co_await core_->handler(exchange);
   using Phase = ServerExchange::Phase;
   if (exchange.phase() == Phase::detached) co_return false;
+  if (exchange.phase() == Phase::upgraded) {
+    stream_->close();
+    co_return false;
+  }
   if (result && exchange.phase() == Phase::fresh)
     result = fail(ErrorKind::internal, "no_answer", "the handler of this request gave no answer");
   if (result && exchange.phase() == Phase::started) result = fail(ErrorKind::internal, "unfinished_answer", "the handler did not finish its answer");

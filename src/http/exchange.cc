@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <cctype>
 #include <cstdlib>
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "http/head.h"
 #include "http/server.h"
 
 namespace space::http {
@@ -35,6 +37,17 @@ Task<std::string> Exchange::read_body(std::size_t limit) {
   }
   body.resize(used);
   co_return body;
+}
+
+std::string wanted_upgrade(const Exchange& exchange) {
+  const Headers& headers = exchange.headers();
+  if (headers.count("Connection") != 1 || headers.count("Upgrade") != 1 || exchange.has_body()) return {};
+  if (!lists_token(headers.get("Connection"), "upgrade")) return {};
+  std::string protocol(headers.get("Upgrade"));
+  const bool one = !protocol.empty() && std::all_of(protocol.begin(), protocol.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' || c == '/'; });
+  if (!one) return {};
+  std::transform(protocol.begin(), protocol.end(), protocol.begin(), [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  return protocol;
 }
 
 Task<> until_disconnected(Exchange& exchange, Task<> work) {

@@ -98,6 +98,18 @@ bool is_token_char(char c) {
 
 }  // namespace
 
+bool lists_token(std::string_view list, std::string_view token) {
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    std::string_view one = list.substr(0, comma);
+    list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
+    while (!one.empty() && (one.front() == ' ' || one.front() == '\t')) one.remove_prefix(1);
+    while (!one.empty() && (one.back() == ' ' || one.back() == '\t')) one.remove_suffix(1);
+    if (equal_no_case(one, token)) return true;
+  }
+  return false;
+}
+
 Result<std::optional<std::size_t>> HeadScanner::scan(std::string_view bytes) {
   const std::size_t end = std::min(bytes.size(), limit_);
   for (; at_ < end; ++at_) {

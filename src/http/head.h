@@ -48,6 +48,7 @@ Result<Head> parse_response_head(std::string_view text, std::size_t max_fields, 
 
 // A name or value with a line break in it would start another field: such a field is an error of whoever made it.
 Result<> append_field(std::string& out, std::string_view name, std::string_view value);
+bool lists_token(std::string_view list, std::string_view token);  // a comma-separated field that holds the token, case aside
 bool is_hop_by_hop(std::string_view name);  // RFC 9110, section 7.6.1; those that frame a message on one connection too
 
 }  // namespace space::http

@@ -39,14 +39,19 @@ struct Target {
   std::vector<std::string> segments;                       // "/v1/sandboxes/x" → {"v1","sandboxes","x"}
   std::vector<std::pair<std::string, std::string>> query;  // decoded; '+' is a space
   std::optional<std::string> query_value(std::string_view name) const;
+  // Servers that carry other servers' requests (Options::any_target): why `raw` is none of ours. Then nothing but `raw` is set.
+  std::optional<Error> refused;
 };
 Result<Target> parse_target(std::string_view raw);
+// Whether it can stand in a request line at all: origin form, printable, at most 8 kB.
+Result<> check_raw_target(std::string_view raw);
 
 struct Request {
   std::string method = "GET";
   std::string target = "/";
   Headers headers;
   std::string body;
+  std::string upgrade = {};  // the protocol to switch to ("websocket"), see ClientStream::upgraded
 };
 
 struct Response {

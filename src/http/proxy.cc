@@ -17,26 +17,19 @@ struct Piece {
 };
 
 // What `Connection` lists is between us and this neighbour alone (RFC 9110, section 7.6.1).
-bool is_listed(std::string_view list, std::string_view name) {
-  while (!list.empty()) {
-    const std::size_t comma = list.find(',');
-    std::string_view token = list.substr(0, comma);
-    list.remove_prefix(comma == list.npos ? list.size() : comma + 1);
-    while (!token.empty() && (token.front() == ' ' || token.front() == '\t')) token.remove_prefix(1);
-    while (!token.empty() && (token.back() == ' ' || token.back() == '\t')) token.remove_suffix(1);
-    if (equal_no_case(token, name)) return true;
-  }
-  return false;
-}
-
 Headers end_to_end(const Headers& headers) {
   Headers kept;
   for (const auto& [name, value] : headers.fields()) {
     bool listed = false;
-    for (const auto& [other, list] : headers.fields()) listed = listed || (equal_no_case(other, "Connection") && is_listed(list, name));
+    for (const auto& [other, list] : headers.fields()) listed = listed || (equal_no_case(other, "Connection") && lists_token(list, name));
     if (!listed && !is_hop_by_hop(name)) kept.add(name, value);
   }
   return kept;
+}
+
+std::string websocket_wanted(const Exchange& exchange) {
+  std::string protocol = exchange.method() == "GET" ? wanted_upgrade(exchange) : "";
+  return protocol == "websocket" ? protocol : "";
 }
 
 Request request_for(const Exchange& exchange, const ProxyOptions& options) {
@@ -45,6 +38,7 @@ Request request_for(const Exchange& exchange, const ProxyOptions& options) {
   request.target = options.target;
   request.headers = end_to_end(exchange.headers());
   for (const char* own : {"Host", "Expect"}) request.headers.remove(own);
+  if (options.upgrade) request.upgrade = websocket_wanted(exchange);
   for (const std::string& name : options.drop_headers) request.headers.remove(name);
   for (const auto& [name, value] : options.set_headers.fields()) request.headers.remove(name);
   for (const auto& [name, value] : options.set_headers.fields()) request.headers.add(name, value);
@@ -69,9 +63,17 @@ Task<> carry_request(Exchange& exchange, ClientStream& upstream) {
   co_return fail(ErrorKind::cancelled, "client_gone", "the client closed the connection");
 }
 
-Task<> carry_answer(Exchange& exchange, ClientStream& upstream, bool event_stream) {
-  CO_TRY(Response response, co_await upstream.head());
-  if (response.status < 200) co_return fail(ErrorKind::unavailable, "bad_answer", "the other end switched protocols without being asked");
+Task<> carry_upgrade(Exchange& exchange, ClientStream& upstream, const Response& response, std::string protocol) {
+  if (protocol.empty() || !equal_no_case(response.headers.get("Upgrade"), protocol))
+    co_return fail(ErrorKind::unavailable, "bad_answer", "the other end switched protocols without being asked");
+  Headers headers = end_to_end(response.headers);
+  CO_TRY(const auto near, co_await exchange.upgrade(std::move(protocol), std::move(headers)));
+  const auto far = upstream.upgraded();
+  co_await splice(*near, *far);
+  co_return Result<>();
+}
+
+Task<> carry_body(Exchange& exchange, ClientStream& upstream, const Response& response, bool event_stream) {
   if (event_stream) upstream.set_body_timeout(std::chrono::milliseconds(0));
   Headers headers = end_to_end(response.headers);
   for (const char* own : {"Date", "Server"}) headers.remove(own);
@@ -85,16 +87,29 @@ Task<> carry_answer(Exchange& exchange, ClientStream& upstream, bool event_strea
   co_return co_await exchange.finish();
 }
 
+Task<> carry_answer(Exchange& exchange, ClientStream& upstream, bool event_stream) {
+  CO_TRY(const Response response, co_await upstream.head());
+  if (response.status < 200) co_return fail(ErrorKind::unavailable, "bad_answer", "the other end switched protocols without being asked");
+  co_return co_await carry_body(exchange, upstream, response, event_stream);
+}
+
 }  // namespace
 
 Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
   using namespace asio::experimental::awaitable_operators;
   const BodyKind kind = !exchange.has_body() ? BodyKind::none : exchange.content_length() ? BodyKind::sized : BodyKind::chunked;
   const std::uint64_t length = exchange.content_length().value_or(0);
-  CO_TRY(const auto upstream, co_await client.open(request_for(exchange, options), kind, length));
+  Request request = request_for(exchange, options);
+  std::string protocol = request.upgrade;
+  CO_TRY(const auto upstream, co_await client.open(std::move(request), kind, length));
   if (options.slow_body) {
     exchange.set_read_timeout(std::chrono::milliseconds(0));
     upstream->set_body_timeout(std::chrono::milliseconds(0));
+  }
+  if (!protocol.empty()) {
+    CO_TRY(const Response response, co_await upstream->head());
+    if (response.status == 101) co_return co_await carry_upgrade(exchange, *upstream, response, std::move(protocol));
+    co_return co_await carry_body(exchange, *upstream, response, options.event_stream);
   }
   // The first to end decides, and takes the other with it: the answer is complete (or cannot be), or the client is gone.
   // Whatever `upstream` has not finished by then is cut with it.

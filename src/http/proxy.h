@@ -14,6 +14,7 @@ struct ProxyOptions {
   Headers set_headers;    // added or replaced on the way in
   std::vector<std::string> drop_headers;  // beside the hop-by-hop ones (RFC 9110, 7.6.1), which always go
   bool event_stream = false;              // no time limit between pieces of the answer
+  bool upgrade = false;                   // a WebSocket may follow (RFC 6455, section 4): bytes both ways, without a time limit
   bool slow_body = false;                 // none between pieces of the request either: standard input
 };
 

@@ -20,6 +20,7 @@ struct Chain {
           options.set_headers.add("Space-Tenant", "t1");
           options.drop_headers = {"Authorization"};
           options.event_stream = exchange.target().raw == "/events";
+          options.upgrade = true;
           options.slow_body = exchange.target().raw == "/stdin";
           auto result = co_await forward(exchange, client, std::move(options));
           last = result ? "ok" : result.error().code;
@@ -76,6 +77,72 @@ TEST(Proxy, HeadAndErrorsPassThrough) {
     EXPECT_EQ(missing.error().code, "no_such_file");
     EXPECT_EQ(missing.error().next, "look elsewhere");
     EXPECT_EQ(chain.front.server.connections(), 1U) << "the connection is kept through all of that";
+  });
+}
+
+// A WebSocket's handshake and bytes go through, both ways, and an end on either side ends both.
+TEST(Proxy, CarriesAWebSocket) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Handler back = [](Exchange& exchange) -> Task<> {
+      if (exchange.target().raw == "/back/refuses") co_return fail(ErrorKind::permission_denied, "no", "no sockets here");
+      if (wanted_upgrade(exchange) != "websocket") co_return fail(ErrorKind::invalid_argument, "no_upgrade", "asked for nothing");
+      Headers headers;
+      headers.add("Sec-WebSocket-Accept", std::string(exchange.headers().get("Sec-WebSocket-Key")) + "!");
+      CO_TRY(const auto stream, co_await exchange.upgrade("websocket", std::move(headers)));
+      std::array<std::byte, 64> room;
+      for (;;) {
+        CO_TRY(const std::size_t n, co_await stream->read(room));
+        if (n == 0) break;
+        const std::string answer = "<" + std::string(as_text(std::span(room).first(n))) + ">";
+        CO_TRY_VOID(co_await stream->write(as_bytes(answer)));
+      }
+      CO_TRY_VOID(co_await stream->write(as_bytes(std::string_view("bye"))));
+      co_return Result<>();
+    };
+    Chain chain(executor, back);
+    const std::string ask = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: k\r\n\r\n";
+    RawClient client(executor, chain.front.port);
+    co_await client.send(ask + "early");
+    const std::string head = co_await client.read_until("\r\n\r\n");
+    EXPECT_TRUE(head.starts_with("HTTP/1.1 101 ")) << head;
+    EXPECT_NE(head.find("Upgrade: websocket\r\n"), head.npos) << head;
+    EXPECT_NE(head.find("Sec-WebSocket-Accept: k!\r\n"), head.npos) << head;
+    EXPECT_EQ(co_await client.read_until("<early>"), "<early>");
+    co_await client.send("later");
+    EXPECT_EQ(co_await client.read_until("<later>"), "<later>");
+    client.close();
+    while (chain.back.server.connections() > 0 || chain.front.server.connections() > 0) co_await sleep_for(milliseconds(2));
+
+    RawClient refused(executor, chain.front.port);
+    co_await refused.send("GET /refuses HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    EXPECT_TRUE((co_await refused.read_until("\r\n\r\n")).starts_with("HTTP/1.1 403 "));
+    // Another protocol is not passed on as an upgrade.
+    RawClient other(executor, chain.front.port);
+    co_await other.send("GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+    EXPECT_TRUE((co_await other.read_until("\r\n\r\n")).starts_with("HTTP/1.1 400 "));
+  });
+}
+
+TEST(Proxy, CarriesTargetsThatAreNoneOfOurs) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Handler back = [](Exchange& exchange) -> Task<> { co_return co_await exchange.reply(json_response(200, exchange.target().raw)); };
+    Options any;
+    any.any_target = true;
+    RunningServer server(executor, back, any);
+    Client client(executor, tcp_connector("127.0.0.1", server.port));
+    for (const char* target : {"/a//b/", "/../x", "/", "//host/x", "/%00?a=%zz"}) {
+      Request request;
+      request.target = target;
+      const auto response = co_await client.call(request);
+      EXPECT_EQ(response ? response->body : response.error().code, target);
+    }
+    const Router router;
+    RunningServer routed(executor, [&router](Exchange& exchange) { return router(exchange); }, any);
+    Client other(executor, tcp_connector("127.0.0.1", routed.port));
+    Request request;
+    request.target = "/a//b";
+    const auto refused = co_await other.call(request);
+    EXPECT_EQ(refused.error().code, "bad_target");
   });
 }
 

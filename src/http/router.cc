@@ -48,6 +48,7 @@ Task<> Router::run(Exchange& exchange, const Handler& handler, std::size_t layer
 }
 
 Task<> Router::operator()(Exchange& exchange) const {
+  if (exchange.target().refused) co_return fail(*exchange.target().refused);
   const auto& path = exchange.target().segments;
   const std::string& method = exchange.method();
   const Route* best = nullptr;

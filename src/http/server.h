@@ -18,6 +18,7 @@
 #include "base/async.h"
 #include "base/fd.h"
 #include "base/unix_socket.h"
+#include "http/byte_stream.h"
 #include "http/message.h"
 
 namespace space::http {
@@ -70,7 +71,13 @@ class Exchange {
     std::string surplus;
   };
   virtual Result<Detached> detach() = 0;  // not over TLS
+  // Answers 101 with these fields and `protocol`; from there on the connection carries bytes, over TLS too. Only for a request
+  // without a body that asked for it.
+  virtual Task<std::unique_ptr<ByteStream>> upgrade(std::string protocol, Headers headers) = 0;
 };
+
+// The protocol of "Connection: upgrade" and one "Upgrade" field, in lower case; "" when nothing is asked for or it is unclear.
+std::string wanted_upgrade(const Exchange& exchange);
 
 // Runs `work` and cancels it when the client goes away: for long waits and event streams. After the body was read.
 Task<> until_disconnected(Exchange& exchange, Task<> work);
@@ -85,6 +92,7 @@ struct Options {
   std::chrono::milliseconds idle_timeout{75'000};
   std::size_t max_connections = 4096;
   std::string server_name = "space";
+  bool any_target = false;  // requests whose target is none of ours reach the handler as well (Target::refused)
 };
 
 class Server {

@@ -1,7 +1,9 @@
 #include "http/server_exchange.h"
 
 #include <array>
+#include <boost/asio/error.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <cstring>
 #include <fmt/format.h>
 
 #include "base/encoding.h"
@@ -157,6 +159,53 @@ Result<Exchange::Detached> ServerExchange::detach() {
   if (error) return fail_errno(error.value(), "release a socket");
   phase_ = Phase::detached;
   return detached;
+}
+
+namespace {
+
+class UpgradedConnection final : public ByteStream {
+ public:
+  explicit UpgradedConnection(Connection& connection) : connection_(connection) {}
+
+  Task<std::size_t> read(std::span<std::byte> into) override {
+    InBuffer& in = connection_.in();
+    if (!in.empty()) {  // what came behind the request's head
+      const std::size_t n = std::min(into.size(), in.size());
+      std::memcpy(into.data(), in.view().data(), n);
+      in.consume(n);
+      co_return n;
+    }
+    const std::array room{asio::mutable_buffer(into.data(), into.size())};
+    const Transfer transfer = co_await connection_.stream().read_some(room);
+    if (transfer.error == asio::error::eof) co_return 0U;
+    if (transfer.error) co_return client_gone("the protocol it switched to was spoken");
+    co_return transfer.bytes;
+  }
+  Task<> write(std::span<const std::byte> bytes) override {
+    const std::array parts{asio::const_buffer(bytes.data(), bytes.size())};
+    co_return co_await connection_.send(parts);
+  }
+  asio::awaitable<void> close_write() override { return connection_.stream().close_write(); }
+  void cut() override { connection_.reset(); }
+
+ private:
+  Connection& connection_;
+};
+
+}  // namespace
+
+Task<std::unique_ptr<ByteStream>> ServerExchange::upgrade(std::string protocol, Headers headers) {
+  if (phase_ != Phase::fresh || has_body()) co_return our_mistake("an upgrade after the answer started, or of a request with a body");
+  std::string text = fmt::format("HTTP/1.1 101 {}\r\nConnection: Upgrade\r\n", reason_phrase(101));
+  CO_TRY_VOID(append_field(text, "Upgrade", protocol));
+  for (const auto& [name, value] : headers.fields())
+    if (!is_hop_by_hop(name)) CO_TRY_VOID(append_field(text, name, value));
+  text += "\r\n";
+  phase_ = Phase::upgraded;
+  const std::array parts{asio::const_buffer(text.data(), text.size())};
+  CO_TRY_VOID(co_await connection_.send(parts));
+  std::unique_ptr<ByteStream> stream = std::make_unique<UpgradedConnection>(connection_);
+  co_return stream;
 }
 
 }  // namespace space::http

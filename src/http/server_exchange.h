@@ -25,8 +25,9 @@ class ServerExchange final : public Exchange {
   void abort() override;
   asio::awaitable<void> disconnected() override;
   Result<Detached> detach() override;
+  Task<std::unique_ptr<ByteStream>> upgrade(std::string protocol, Headers headers) override;
 
-  enum class Phase { fresh, started, finished, aborted, detached };
+  enum class Phase { fresh, started, finished, aborted, detached, upgraded };
   Phase phase() const { return phase_; }
   bool keeps_alive() const { return keep_alive_; }
   const BodyReader& body() const { return body_; }

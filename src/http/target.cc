@@ -43,14 +43,18 @@ std::optional<std::string> Target::query_value(std::string_view name) const {
   return std::nullopt;
 }
 
-Result<Target> parse_target(std::string_view raw) {
+Result<> check_raw_target(std::string_view raw) {
   if (raw.size() > kMaxTarget)
     return fail(ErrorKind::invalid_argument, "target_too_long", fmt::format("the request target has more than {} bytes", kMaxTarget),
                 "send long values in the body");
   if (raw.empty() || raw[0] != '/') return bad("the request target must start with a slash", "send a path, without scheme and host");
   if (!std::all_of(raw.begin(), raw.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '#'; }))
     return bad("the request target has a byte that must be escaped");
+  return {};
+}
 
+Result<Target> parse_target(std::string_view raw) {
+  TRY_VOID(check_raw_target(raw));
   Target target;
   target.raw = raw;
   const std::size_t mark = raw.find('?');
