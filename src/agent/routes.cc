@@ -3,6 +3,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "agent/envd.h"
+
 namespace space::agent {
 namespace {
 
@@ -72,6 +74,7 @@ void add_routes(http::Router& router, Agent& agent) {
   router.add("POST", "/v1/freeze", [&agent](http::Exchange& x) { return post_freeze(agent, x); });
   add_process_routes(router, agent);
   add_file_routes(router, agent);
+  add_envd_routes(router, agent);
 }
 
 }  // namespace space::agent
