@@ -23,6 +23,10 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_flag("--no-limits", s.no_limits, "Serve although this host cannot limit memory, processes and CPU of a VM");
   app.add_option("--uid-base", s.uid_base, "First of the numeric users that the roles and VMs run as")->check(CLI::Range(1000, 2'000'000'000))->capture_default_str();
+  app.add_option("--egress-resolver", s.egress_resolvers, "DNS server of the egress gateway, as address:port; the host's own when not given");
+  app.add_option("--egress-allow-range", s.egress_allowed_ranges, "A private or special range (CIDR) that sandboxes may reach where their policy allows it");
+  app.add_option("--egress-ca", s.egress_ca, "Authorities (PEM) trusted for upstreams beside the system's");
+  app.add_option("--egress-key", s.egress_key, "Key of the credential store: a file, env:NAME or credential:NAME; a file below the data folder when not given");
   const std::map<std::string, log::Level> levels = {
       {"debug", log::Level::debug}, {"info", log::Level::info}, {"warn", log::Level::warn}, {"error", log::Level::error}};
   app.add_option("--log-level", s.log_level, "debug, info, warn or error")->transform(CLI::CheckedTransformer(levels));
@@ -40,7 +44,7 @@ void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_ro
       return Supervisor(*settings).run();
     };
   });
-  for (const Role role : {Role::warden, Role::node, Role::api}) {
+  for (const Role role : {Role::warden, Role::egress, Role::node, Role::api}) {
     CLI::App* one = app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
     add_settings(*one, *settings);
     one->callback([settings, role, run_role, &line] {

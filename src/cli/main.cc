@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "cli/command_line.h"
 #include "cli/exit_status.h"
+#include "egress/egress.h"
 #include "node/node.h"
 #include "warden/warden.h"
 
@@ -22,6 +23,21 @@ int run_warden(const ServerSettings& s) {
   config.peer_uids = {s.node_uid()};
   config.allow_no_limits = s.no_limits;
   return warden::run(config);
+}
+
+int run_egress(const ServerSettings& s) {
+  egress::EgressConfig config;
+  config.data_dir = s.data_dir;
+  config.run_dir = s.run_dir;
+  config.uid = ::geteuid() == 0 ? s.egress_uid() : 0;
+  config.peer_uids = {s.api_uid(), s.node_uid()};
+  config.node_uid = s.node_uid();
+  config.resolvers = s.egress_resolvers;
+  config.allowed_ranges = s.egress_allowed_ranges;
+  config.ca_file = s.egress_ca;
+  config.key_source = s.egress_key;
+  config.log_level = s.log_level;
+  return egress::run(config);
 }
 
 int run_node(const ServerSettings& s) {
@@ -59,6 +75,7 @@ int run_api(const ServerSettings& s) {
 int run_role(Role role, const ServerSettings& settings) {
   switch (role) {
     case Role::warden: return run_warden(settings);
+    case Role::egress: return run_egress(settings);
     case Role::node: return run_node(settings);
     case Role::api: return run_api(settings);
   }
@@ -67,4 +84,8 @@ int run_role(Role role, const ServerSettings& settings) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return cli::run_program(argc, argv, run_role); }
+int main(int argc, char** argv) {
+  // A worker of the gateway is started by the gateway alone, with an empty environment and a socket as descriptor 3.
+  if (argc == 3 && std::string_view(argv[1]) == "egress-worker") return egress::run_worker(Fd(3), argv[2]);
+  return cli::run_program(argc, argv, run_role);
+}

@@ -71,8 +71,10 @@ Result<> make_folders(const ServerSettings& s) {
   TRY_VOID(own_folder(s.data_dir / "node", s.node_uid(), s.node_uid(), 0700));
   TRY_VOID(own_folder(s.data_dir / "node" / "sandboxes", s.node_uid(), s.node_uid(), 0700));
   TRY_VOID(own_folder(s.data_dir / "control", s.api_uid(), s.api_uid(), 0700));
+  TRY_VOID(own_folder(s.data_dir / "egress", s.egress_uid(), s.egress_uid(), 0700));
   TRY_VOID(own_folder(s.run_dir, 0, s.node_uid(), 01775));
   TRY_VOID(own_folder(s.run_dir / "api", s.api_uid(), s.api_uid(), 0755));
+  TRY_VOID(own_folder(s.run_dir / "egress", s.egress_uid(), s.egress_uid(), 0711));
   TRY_VOID(own_folder(s.run_dir / "node", s.node_uid(), s.node_uid(), 0711));
   TRY_VOID(own_folder(s.run_dir / "warden", 0, 0, 0711));
   return {};

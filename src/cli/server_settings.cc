@@ -8,6 +8,7 @@ namespace space::cli {
 std::string_view to_string(Role role) {
   switch (role) {
     case Role::warden: return "warden";
+    case Role::egress: return "egress";
     case Role::node: return "node";
     case Role::api: return "api";
   }
@@ -30,6 +31,10 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
                                   "--pool-ready", std::to_string(s.pool_ready), "--pool-spawned", std::to_string(s.pool_spawned),
                                   "--uid-base", std::to_string(s.uid_base), "--log-level", std::string(to_string(s.log_level))};
   if (!s.tls_certificate.empty()) out.insert(out.end(), {"--tls-cert", s.tls_certificate.string(), "--tls-key", s.tls_key.string()});
+  for (const std::string& resolver : s.egress_resolvers) out.insert(out.end(), {"--egress-resolver", resolver});
+  for (const std::string& range : s.egress_allowed_ranges) out.insert(out.end(), {"--egress-allow-range", range});
+  if (!s.egress_ca.empty()) out.insert(out.end(), {"--egress-ca", s.egress_ca.string()});
+  if (!s.egress_key.empty()) out.insert(out.end(), {"--egress-key", s.egress_key});
   if (s.no_limits) out.emplace_back("--no-limits");
   return out;
 }

@@ -25,20 +25,28 @@ struct ServerSettings {
   bool no_limits = false;          // serve although the host has no usable cgroups
   log::Level log_level = log::Level::info;
   std::uint32_t uid_base = 7340032;
+  // The egress gateway (docs/egress.md).
+  std::vector<std::string> egress_resolvers;       // "10.0.0.1:53"; none: the host's resolv.conf
+  std::vector<std::string> egress_allowed_ranges;  // CIDR: special ranges that sandboxes may reach all the same
+  std::filesystem::path egress_ca;                 // trusted for upstreams beside the system's authorities
+  std::string egress_key;                          // "": a file below the data folder
 
   std::filesystem::path templates() const { return templates_dir.empty() ? data_dir / "templates" : templates_dir; }
   std::filesystem::path bases() const { return bases_dir.empty() ? data_dir / "bases" : bases_dir; }
   std::filesystem::path warden_socket() const { return run_dir / "warden.sock"; }
   std::filesystem::path node_socket() const { return run_dir / "node.sock"; }
+  std::filesystem::path egress_socket() const { return run_dir / "egress" / "egress.sock"; }
+  std::filesystem::path egress_handover() const { return run_dir / "egress" / "fds.sock"; }
   std::filesystem::path first_key() const { return data_dir / "first.key"; }
   std::filesystem::path address_file() const { return run_dir / "api" / "address"; }  // written by api once it listens
 
   // The numeric users of the roles; there are no accounts behind them.
   std::uint32_t api_uid() const { return uid_base + 1; }
   std::uint32_t node_uid() const { return uid_base + 2; }
+  std::uint32_t egress_uid() const { return uid_base + 3; }
 };
 
-enum class Role { warden, node, api };
+enum class Role { warden, egress, node, api };
 std::string_view to_string(Role role);
 
 // The settings as command line options, to be parsed again by a role.

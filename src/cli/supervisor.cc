@@ -49,6 +49,7 @@ uid_t uid_at_start(Role role, const ServerSettings& settings) {
   const auto listen = parse_listen(settings.listen);
   switch (role) {
     case Role::warden: return 0;
+    case Role::egress: return settings.egress_uid();
     case Role::node: return settings.node_uid();
     case Role::api: return !settings.tls_key.empty() || (listen && listen->port != 0 && listen->port < 1024) ? 0 : settings.api_uid();
   }
@@ -103,7 +104,7 @@ Backoff::Duration Backoff::after_a_life_of(Duration life) {
 }
 
 Supervisor::Supervisor(ServerSettings settings)
-    : settings_(std::move(settings)), processes_{RoleProcess{.role = Role::warden}, RoleProcess{.role = Role::node}, RoleProcess{.role = Role::api}} {}
+    : settings_(std::move(settings)), processes_{RoleProcess{.role = Role::warden}, RoleProcess{.role = Role::egress}, RoleProcess{.role = Role::node}, RoleProcess{.role = Role::api}} {}
 
 int Supervisor::run() {
   const auto refuse = [](const Error& error) {

@@ -47,11 +47,11 @@ class Supervisor {
   Result<> start_due();
   void announce_when_ready();
   std::chrono::milliseconds time_to_next() const;
-  void stop_all();                // api, node, warden: those who take work first
+  void stop_all();                // api, node, egress, warden: those who take work first
   void end(RoleProcess& process, std::chrono::milliseconds grace);
 
   ServerSettings settings_;
-  std::array<RoleProcess, 3> processes_;
+  std::array<RoleProcess, 4> processes_;
   bool ready_ = false;
 };
 

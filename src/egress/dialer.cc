@@ -1,0 +1,83 @@
+#include "egress/dialer.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <cerrno>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+
+namespace space::egress {
+namespace {
+
+constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t kMostTries = 4;
+
+// A dead peer on a quiet connection is noticed within minutes.
+void keep_alive(int fd) {
+  const int on = 1, idle_s = 120, interval_s = 30, probes = 4;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+}  // namespace
+
+Dialer::Dialer(asio::any_io_executor executor, Options options)
+    : executor_(executor), options_(std::move(options)), resolver_(executor, options_.resolver) {}
+
+std::optional<std::string> Dialer::refusal(const Address& address) const {
+  for (const Cidr& range : options_.allowed_ranges)
+    if (range.contains(address)) return std::nullopt;
+  if (own_.contains(address)) return fmt::format("{} is an address of the host itself", address.text());
+  if (const auto why = special_range(address)) return fmt::format("{} is a {} address", address.text(), *why);
+  return std::nullopt;
+}
+
+Task<Dialled> Dialer::dial(Destination to, std::shared_ptr<const Policy> policy, ResolverCache& cache) {
+  std::vector<Address> addresses;
+  if (to.name.empty() && to.address) {
+    addresses.push_back(*to.address);
+  } else {
+    CO_TRY(addresses, co_await resolver_.resolve(to.name, cache));
+  }
+  std::optional<Error> last;
+  std::size_t tries = 0;
+  for (const Address& address : addresses) {
+    if (tries == kMostTries) break;
+    if (const auto why = refusal(address)) {
+      last = Error{ErrorKind::permission_denied, "address_refused", *why, "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
+      continue;
+    }
+    // A range that is denied stays denied however the guest came to it.
+    const Verdict verdict = policy->connect({to.name, address, to.port});
+    if (!verdict.allowed) {
+      last = Error{ErrorKind::permission_denied, "address_refused", verdict.reason, ""};
+      continue;
+    }
+    ++tries;
+    auto dialled = co_await connect({address, to.port});
+    if (dialled) co_return dialled;
+    last = std::move(dialled).error();
+  }
+  co_return fail(*last);
+}
+
+Task<Dialled> Dialer::connect(Endpoint to) {
+  using namespace asio::experimental::awaitable_operators;
+  SocketAddress address = to_socket_address(to);
+  Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) co_return fail_errno(errno, "make a socket");
+  keep_alive(fd.get());
+  CO_TRY(http::Socket socket, http::adopt_socket(executor_, std::move(fd)));
+  const asio::generic::stream_protocol::endpoint endpoint(address.get(), address.length, IPPROTO_TCP);
+  auto outcome = co_await (socket.async_connect(endpoint, kAsTuple) || sleep_for(options_.patience));
+  if (outcome.index() == 1)
+    co_return fail(ErrorKind::unavailable, "upstream_timeout", fmt::format("{} did not answer in time", to.text()), "try again later");
+  const auto [error] = std::get<0>(outcome);
+  if (error) co_return fail(ErrorKind::unavailable, "upstream_refused", fmt::format("{} cannot be reached: {}", to.text(), error.message()), "try again later");
+  Dialled dialled{http::make_plain_stream(std::move(socket)), to};
+  co_return dialled;
+}
+
+}  // namespace space::egress

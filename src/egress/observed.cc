@@ -1,0 +1,36 @@
+#include "egress/observed.h"
+
+namespace space::egress {
+
+void Observed::note(const Destination& to, Protocol protocol, std::string_view method) {
+  const Key key{!to.name.empty() ? to.name : to.address ? to.address->text() : "", to.port, protocol};
+  if (key.host.empty()) return;
+  auto found = seen_.find(key);
+  if (found == seen_.end()) {
+    if (seen_.size() >= kMost) {
+      complete_ = false;
+      return;
+    }
+    found = seen_.emplace(key, std::set<std::string>()).first;
+  }
+  if (!method.empty() && found->second.size() < 32) found->second.emplace(method);
+}
+
+json::object Observed::to_json() const {
+  json::array rules;
+  for (const auto& [key, methods] : seen_) {
+    json::object rule;
+    rule[Address::parse(key.host) ? "cidr" : "name"] = key.host;
+    rule["ports"] = json::array{key.port};
+    rule["protocol"] = key.protocol == Protocol::http ? "http" : key.protocol == Protocol::https ? "https" : "tcp";
+    if (!methods.empty()) {
+      json::array list;
+      for (const std::string& method : methods) list.emplace_back(method);
+      rule["methods"] = std::move(list);
+    }
+    rules.push_back(std::move(rule));
+  }
+  return {{"policy", json::object{{"mode", "allowlist"}, {"rules", std::move(rules)}}}, {"complete", complete_}};
+}
+
+}  // namespace space::egress

@@ -1,0 +1,87 @@
+// The gateway's parent: what it was told about every sandbox, the descriptors of their sockets, and a worker for each tenant.
+// It reads nothing that a guest or an upstream wrote, except a worker's own messages, which it reads strictly.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "egress/audit.h"
+#include "egress/egress.h"
+#include "egress/records.h"
+#include "egress/settings.h"
+#include "egress/worker_process.h"
+
+namespace space::egress {
+
+// What belongs to one sandbox here. Mutations of one sandbox happen one after another (Parent::Turn).
+struct ParentSandbox {
+  std::string id;
+  std::string tenant;
+  std::unique_ptr<Settings> settings;  // nullptr: sockets came, settings did not
+  NameMap names;
+  std::string load;                    // "" without sockets
+  std::vector<Fd> sockets;
+  json::object counters;
+  std::int64_t total_bytes = 0;
+  bool busy = false;
+};
+
+class Parent {
+ public:
+  Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit);
+  Result<> open();  // reads the records; blocks, before the loop runs
+
+  // HTTP (docs/egress.md). All take effect in the worker before they return.
+  Task<> put(std::string id, Settings settings);
+  Task<> remove(std::string id);
+  Result<json::object> state(const std::string& id) const;
+  json::array states() const;
+  Result<json::object> names(const std::string& id) const;
+  Task<> put_names(std::string id, NameMap names);
+  Task<json::object> observed(std::string id);
+  Result<const Settings*> settings(const std::string& id) const;
+  json::object info() const;
+
+  // From node.
+  Task<> attach(std::string id, std::string tenant, std::string load, std::vector<Fd> sockets);
+  Task<> detach(std::string id, std::string load);
+
+  asio::awaitable<void> watch_own_addresses();  // tells the workers when the host's addresses change
+  AuditLog& audit() { return audit_; }
+
+ private:
+  struct TenantWorker {
+    std::shared_ptr<WorkerProcess> process;  // nullptr while it waits to be started again
+    bool kept = false;                       // a coroutine keeps it running
+    std::set<std::string> given;             // sandboxes that this process was told of
+  };
+  class Turn;  // of one sandbox
+
+  ParentSandbox& entry(const std::string& id);
+  ParentSandbox* find(const std::string& id);
+  const ParentSandbox* find(const std::string& id) const;
+  bool used(const std::string& tenant) const;
+  asio::awaitable<void> keep_worker(std::string tenant);
+  Result<> begin_worker(const std::string& tenant, TenantWorker& worker);
+  void introduce(WorkerProcess& process, TenantWorker& worker, ParentSandbox& sandbox);  // settings, names, sockets
+  void ensure_worker(const std::string& tenant);
+  // A call to the tenant's worker if there is one. When it dies meanwhile, its successor starts with the new state: success.
+  Task<> tell_worker(std::string tenant, Message message);
+  void heard(const std::string& tenant, const json::object& body);
+
+  asio::any_io_executor executor_;
+  const EgressConfig& config_;
+  BlockingPool& disk_;
+  AuditLog& audit_;
+  Records records_;
+  std::map<std::string, std::unique_ptr<ParentSandbox>> sandboxes_;
+  std::map<std::string, TenantWorker> workers_;
+  std::vector<std::string> own_addresses_, resolvers_;
+  Signal changed_;
+  std::shared_ptr<char> alive_ = std::make_shared<char>();
+};
+
+}  // namespace space::egress

@@ -1,0 +1,82 @@
+#include "egress/records.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+
+namespace space::egress {
+namespace {
+
+constexpr std::size_t kLongestSettings = 8 << 20;
+constexpr std::size_t kLongestNames = NameMap::kMost * 256;
+
+Result<NameMap> read_names(const std::filesystem::path& file, bool& torn) {
+  NameMap map;
+  auto text = read_file(file, kLongestNames);
+  if (!text) {
+    if (text.error().kind == ErrorKind::not_found) return map;
+    return fail(std::move(text).error());
+  }
+  std::string_view rest = *text;
+  // A line without its end was being written when the machine stopped: no guest has heard of it.
+  for (auto end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+    TRY_VOID(map.append(static_cast<std::uint32_t>(map.size() + 1), rest.substr(0, end)));
+    rest.remove_prefix(end + 1);
+  }
+  torn = !rest.empty();
+  return map;
+}
+
+}  // namespace
+
+Result<> Records::open() const { return make_directories(folder_, 0700); }
+
+Result<std::map<std::string, Records::Found>> Records::load() const {
+  std::map<std::string, Found> found;
+  TRY(const auto names, list_directory(folder_));
+  for (const std::string& name : names) {
+    if (!name.ends_with(".json")) continue;
+    const std::string id = name.substr(0, name.size() - 5);
+    auto read = [&]() -> Result<Found> {
+      TRY(const std::string text, read_file(folder_ / name, kLongestSettings));
+      Found record;
+      TRY(record.settings, parse_json_object(text, kLongestSettings));
+      bool torn = false;
+      TRY(record.names, read_names(folder_ / (id + ".names"), torn));
+      if (torn) TRY_VOID(save_names(id, record.names));
+      return record;
+    };
+    auto record = read();
+    if (!is_id(id) || !record) {
+      log::error("egress.bad_record", {{"file", name}, {"error", record ? Error{} : record.error()}});
+      continue;
+    }
+    found.emplace(id, std::move(*record));
+  }
+  return found;
+}
+
+Result<> Records::save(const std::string& id, const json::object& settings) const { return write_file_durable(folder_ / (id + ".json"), json::serialize(settings)); }
+
+Result<> Records::save_names(const std::string& id, const NameMap& names) const {
+  std::string text;
+  for (const std::string& name : names.names()) text.append(name).push_back('\n');
+  return write_file_durable(folder_ / (id + ".names"), text);
+}
+
+Result<> Records::add_name(const std::string& id, const std::string& name) const {
+  TRY(const Fd fd, open_file(folder_ / (id + ".names"), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0600));
+  return write_all(fd, name + "\n");
+}
+
+Result<> Records::remove(const std::string& id) const {
+  for (const char* ending : {".json", ".names"})
+    if (::unlink((folder_ / (id + ending)).c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove a record");
+  return sync_directory(folder_);
+}
+
+}  // namespace space::egress

@@ -1,0 +1,93 @@
+#include "egress/routes.h"
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace space::egress {
+namespace {
+
+constexpr std::size_t kLongestSettings = 8 << 20;
+
+Result<std::string> sandbox_of(const http::Exchange& exchange) {
+  const std::string& id = exchange.param("id");
+  if (is_id(id)) return id;
+  return fail(ErrorKind::not_found, "sandbox_not_found", "the gateway knows no such sandbox");
+}
+
+Task<> no_content(http::Exchange& exchange) {
+  http::Response response;
+  response.status = 204;
+  co_return co_await exchange.reply(std::move(response));
+}
+
+}  // namespace
+
+http::Router::Middleware peer_check(std::vector<uid_t> uids) {
+  return [uids = std::move(uids)](http::Exchange& exchange, const http::Handler& next) -> Task<> {
+    const auto& peer = exchange.peer().credentials;
+    if (peer && (peer->uid == 0 || std::find(uids.begin(), uids.end(), peer->uid) != uids.end())) co_return co_await next(exchange);
+    log::warn("peer.refused", {{"uid", peer ? static_cast<std::int64_t>(peer->uid) : -1}});
+    co_return fail(ErrorKind::permission_denied, "peer_refused", "this socket serves the api and node roles alone", "use the public API");
+  };
+}
+
+Task<> reply_json(http::Exchange& exchange, int status, json::value body) {
+  http::Response response = http::json_response(status, json::serialize(body));
+  co_return co_await exchange.reply(std::move(response));
+}
+
+Task<json::object> read_object(http::Exchange& exchange, std::size_t limit) {
+  CO_TRY(const std::string text, co_await exchange.read_body(limit));
+  co_return parse_json_object(text.empty() ? "{}" : text, limit);
+}
+
+void add_sandbox_routes(http::Router& router, Parent& parent) {
+  router.add("GET", "/info", [&parent](http::Exchange& exchange) -> Task<> {
+    json::object body = parent.info();
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
+  router.add("GET", "/sandboxes", [&parent](http::Exchange& exchange) -> Task<> {
+    json::object body{{"sandboxes", parent.states()}};
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
+  router.add("GET", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(json::object body, parent.state(id));
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
+  router.add("PUT", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(const json::object body, co_await read_object(exchange, kLongestSettings));
+    CO_TRY(Settings settings, Settings::parse(body));
+    const std::int64_t generation = settings.generation;
+    CO_TRY_VOID(co_await parent.put(id, std::move(settings)));
+    json::object answer{{"sandbox", id}, {"generation", generation}};
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("DELETE", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY_VOID(co_await parent.remove(id));
+    co_return co_await no_content(exchange);
+  });
+  router.add("GET", "/sandboxes/{id}/names", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(json::object body, parent.names(id));
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
+  router.add("PUT", "/sandboxes/{id}/names", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(const json::object body, co_await read_object(exchange, kLongestSettings));
+    CO_TRY(NameMap names, NameMap::parse(body));
+    const std::size_t count = names.size();
+    CO_TRY_VOID(co_await parent.put_names(id, std::move(names)));
+    json::object answer{{"sandbox", id}, {"names", count}};
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("GET", "/sandboxes/{id}/observed", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(json::object body, co_await parent.observed(id));
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
+}
+
+}  // namespace space::egress

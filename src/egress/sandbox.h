@@ -1,0 +1,86 @@
+// One sandbox as its tenant's worker sees it: settings, synthetic addresses, sockets, open connections. On the worker's loop.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "egress/dialer.h"
+#include "egress/event.h"
+#include "egress/limits.h"
+#include "egress/name_map.h"
+#include "egress/observed.h"
+#include "egress/settings.h"
+
+namespace space::egress {
+
+class Flow;
+class CredentialTable;
+class Authorities;
+class UpstreamTls;
+
+// What all sandboxes of a worker share; outlives them.
+struct Services {
+  asio::any_io_executor executor;
+  Dialer* dialer = nullptr;
+  CredentialTable* credentials = nullptr;
+  Authorities* authorities = nullptr;
+  UpstreamTls* upstream_tls = nullptr;
+  // A message to the parent; false when it is gone. What was told has reached the kernel, or the channel is congested.
+  std::function<bool(json::object)> tell;
+  std::function<asio::awaitable<void>()> told;  // returns when the congestion is over
+  std::function<Result<Endpoint>(int)> original_destination = egress::original_destination;
+};
+
+struct Counters {
+  std::uint64_t connections = 0, requests = 0, denied = 0, bytes_up = 0, bytes_down = 0;
+};
+
+class Sandbox : public std::enable_shared_from_this<Sandbox> {
+ public:
+  Sandbox(Services& services, std::string id);
+  ~Sandbox();
+
+  // Takes effect before it returns; connections that the new policy forbids are cut.
+  void update(std::shared_ptr<const Settings> settings);
+  // [TCP, UDP DNS, TCP DNS] of a load; listens and serves from now on. Another load's sockets go first.
+  Result<> serve(std::vector<Fd> sockets);
+  void detach();  // closes the sockets and cuts every connection
+
+  const std::string& id() const { return id_; }
+  Services& services() { return services_; }
+  const std::shared_ptr<const Settings>& settings() const { return settings_; }  // never nullptr; policy none at first
+  ResolverCache& resolver_cache() { return resolver_cache_; }
+  Budget& budget() { return budget_; }
+  NameMap& names() { return names_; }
+  Counters& counters() { return counters_; }
+  Observed& observed() { return observed_; }
+
+  // The number of an allowed name's synthetic address; the parent has heard of it before the guest does. 0: full.
+  asio::awaitable<std::uint32_t> number_of(std::string name);
+  void report(Event event);  // adds the id and the generation; bounded in rate
+
+  void add(Flow& flow) { flows_.insert(&flow); }
+  void remove(Flow& flow) { flows_.erase(&flow); }
+  std::size_t open_connections() const { return flows_.size(); }
+
+ private:
+  struct Sockets;
+  Services& services_;
+  std::string id_;
+  std::shared_ptr<const Settings> settings_;
+  ResolverCache resolver_cache_;
+  Budget budget_;
+  NameMap names_;
+  Counters counters_;
+  Observed observed_;
+  Bucket events_;
+  std::uint64_t unreported_ = 0;
+  std::set<Flow*> flows_;
+  std::shared_ptr<Sockets> sockets_;
+};
+
+}  // namespace space::egress

@@ -1,0 +1,175 @@
+#include "egress/worker.h"
+
+#include <csignal>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "egress/egress.h"
+
+namespace space::egress {
+namespace {
+
+constexpr std::chrono::seconds kCountersEvery{2};
+constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
+
+std::string text_at(const json::object& body, std::string_view key) {
+  const auto* value = body.if_contains(key);
+  return value && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+std::vector<std::string> texts_at(const json::object& body, std::string_view key) {
+  std::vector<std::string> out;
+  if (const auto* value = body.if_contains(key); value && value->is_array())
+    for (const json::value& item : value->get_array())
+      if (item.is_string()) out.emplace_back(item.get_string());
+  return out;
+}
+
+json::object counters_json(const Counters& c, const Budget& budget, std::size_t open) {
+  return {{"connections", c.connections}, {"open", open}, {"requests", c.requests}, {"denied", c.denied}, {"bytes_up", c.bytes_up}, {"bytes_down", c.bytes_down}, {"total_bytes", budget.total()}};
+}
+
+}  // namespace
+
+Worker::Worker(asio::any_io_executor executor, std::unique_ptr<Channel> channel) : executor_(executor), channel_(std::move(channel)) {
+  services_.executor = executor_;
+  services_.tell = [this](json::object body) {
+    Message message;
+    message.body = std::move(body);
+    return channel_->send(std::move(message));
+  };
+  services_.told = [this] { return channel_->flushed(); };
+}
+
+Worker::~Worker() = default;
+
+asio::awaitable<void> Worker::run() {
+  spawn(executor_, report_counters());
+  for (;;) {
+    auto message = co_await channel_->receive();
+    if (!message) {
+      if (message.error().code != "peer_closed") log::error("egress.channel", {{"error", message.error()}});
+      co_return;
+    }
+    auto outcome = take(*message);
+    Message reply;
+    if (outcome) reply.body = std::move(*outcome);
+    else reply.body["error"] = json::object{{"code", outcome.error().code}, {"message", outcome.error().message}};
+    reply.body["type"] = "done";
+    reply.body["call"] = message->body["call"];
+    if (!channel_->send(std::move(reply))) co_return;
+  }
+}
+
+Result<json::object> Worker::take(Message& message) {
+  const std::string type = text_at(message.body, "type");
+  const std::string id = text_at(message.body, "sandbox");
+  if (type == "start") {
+    TRY_VOID(start(message.body));
+  } else if (type == "sandbox") {
+    TRY_VOID(set_sandbox(message.body));
+  } else if (type == "sockets") {
+    if (message.fds.size() != 3) return fail(ErrorKind::internal, "bad_count", "a sandbox has three sockets");
+    TRY_VOID(sandbox(id)->serve(std::move(message.fds)));
+  } else if (type == "detach") {
+    if (const auto found = sandboxes_.find(id); found != sandboxes_.end()) found->second->detach();
+  } else if (type == "remove") {
+    if (const auto found = sandboxes_.find(id); found != sandboxes_.end()) {
+      found->second->detach();
+      sandboxes_.erase(found);
+    }
+  } else if (type == "observed") {
+    return sandbox(id)->observed().to_json();
+  } else if (type == "own") {
+    std::set<Address> own;
+    for (const std::string& text : texts_at(message.body, "addresses"))
+      if (auto address = Address::parse(text)) own.insert(*address);
+    dialer_->set_own_addresses(std::move(own));
+  } else {
+    return fail(ErrorKind::internal, "unknown_message", "the parent sent something unknown");
+  }
+  return json::object();
+}
+
+Result<> Worker::start(const json::object& body) {
+  Dialer::Options options;
+  for (const std::string& text : texts_at(body, "resolvers")) {
+    TRY(Endpoint server, parse_endpoint(text));
+    options.resolver.servers.push_back(server);
+  }
+  for (const std::string& text : texts_at(body, "allowed_ranges")) {
+    TRY(Cidr range, Cidr::parse(text));
+    options.allowed_ranges.push_back(range);
+  }
+  dialer_ = std::make_unique<Dialer>(executor_, std::move(options));
+  services_.dialer = dialer_.get();
+  return {};
+}
+
+std::shared_ptr<Sandbox> Worker::sandbox(const std::string& id) {
+  auto& entry = sandboxes_[id];
+  if (!entry) entry = std::make_shared<Sandbox>(services_, id);
+  return entry;
+}
+
+Result<> Worker::set_sandbox(const json::object& body) {
+  const auto entry = sandbox(text_at(body, "sandbox"));
+  if (const auto* names = body.if_contains("names"); names && names->is_object()) {
+    TRY(NameMap map, NameMap::parse(names->get_object()));
+    entry->names() = std::move(map);
+  }
+  if (const auto* total = body.if_contains("total_bytes"); total && total->is_int64()) entry->budget().restore_total(static_cast<std::uint64_t>(total->get_int64()));
+  auto settings = std::make_shared<Settings>();
+  if (const auto* document = body.if_contains("settings"); document && document->is_object()) {
+    // The parent has checked it; should this process read it differently, then nothing is allowed.
+    TRY(*settings, Settings::parse(document->get_object()));
+  }
+  entry->update(std::move(settings));
+  return {};
+}
+
+asio::awaitable<void> Worker::report_counters() {
+  std::map<std::string, std::string> last;
+  for (;;) {
+    co_await sleep_for(kCountersEvery);
+    for (const auto& [id, entry] : sandboxes_) {
+      json::object counters = counters_json(entry->counters(), entry->budget(), entry->open_connections());
+      std::string text = json::serialize(counters);
+      if (std::exchange(last[id], text) == text) continue;
+      services_.tell({{"type", "counters"}, {"sandbox", id}, {"counters", std::move(counters)}});
+    }
+    std::erase_if(last, [this](const auto& entry) { return !sandboxes_.contains(entry.first); });
+  }
+}
+
+int run_worker(Fd channel, std::string_view log_level) {
+  const auto level = std::find(std::begin(kLevels), std::end(kLevels), log_level) - std::begin(kLevels);
+  log::configure("egress-worker", level < 4 ? static_cast<log::Level>(level) : log::Level::info);
+  std::signal(SIGPIPE, SIG_IGN);
+  // Neither core files nor a debugger of the same account get at the secrets.
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return 1;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  asio::io_context loop(1);
+  auto made = Channel::make(loop.get_executor(), std::move(channel));
+  if (!made) {
+    log::error("egress.worker_failed", {{"error", made.error()}});
+    return 1;
+  }
+  Worker worker(loop.get_executor(), std::move(*made));
+  asio::co_spawn(loop, worker.run(), [&loop](std::exception_ptr error) {
+    if (error) std::rethrow_exception(error);
+    loop.stop();
+  });
+  loop.run();
+  ::_exit(0);  // what still waits in the loop goes with the process
+}
+
+}  // namespace space::egress
