@@ -248,12 +248,17 @@ Result<> publish_manifest(BlobStore& store, Lease& lease, const ManifestKey& key
   return store.publish(manifest.tenant, manifest.id, seal_manifest(key, body));
 }
 
-Result<Manifest> read_manifest(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id) {
+Result<Manifest> read_manifest_outline(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id) {
   TRY(const std::string text, store.manifest(tenant, id));
   TRY(const std::string_view body, open_manifest(key, text));
   TRY(Manifest manifest, parse_manifest_body(body));
   if (manifest.tenant != tenant) return refused("manifest_other_tenant", "it belongs to another tenant");
   if (manifest.id != id) return refused("manifest_damaged", "it is of another checkpoint");
+  return manifest;
+}
+
+Result<Manifest> read_manifest(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id) {
+  TRY(Manifest manifest, read_manifest_outline(store, key, tenant, id));
   if (manifest.map_blob) {
     TRY(const std::string map, read_blob(store, tenant, *manifest.map_blob, kMapLimit));
     TRY(manifest.memory->map, PageMap::decode(map, manifest.memory->map.pages(), static_cast<std::uint32_t>(manifest.memory->layers.size())));

@@ -72,6 +72,9 @@ Result<> publish_manifest(BlobStore& store, Lease& lease, const ManifestKey& key
 // manifest_other_tenant, manifest_damaged; blob_… for its page map. not_found/checkpoint_unknown.
 Result<Manifest> read_manifest(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id);
 
+// The same without reading a page map that lies in a blob of its own: enough to list checkpoints and to know their blobs.
+Result<Manifest> read_manifest_outline(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id);
+
 // Parts of the above, for tests and the fuzz target. open_manifest gives the body of an authentic text.
 std::string seal_manifest(const ManifestKey& key, std::string_view body);
 Result<std::string_view> open_manifest(const ManifestKey& key, std::string_view text);

@@ -1,0 +1,78 @@
+// What the tests of this folder share: a store in a temporary folder with checkpoints of a small memory in it.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+#include "base/encoding.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "snapshot/local_blob_store.h"
+#include "snapshot/manifest.h"
+
+namespace space::snapshot {
+
+// As the warden does it, for tests that run as root on a file system that has the flag.
+inline Result<> freeze_by_flag(const Fd& file, bool immutable) {
+  int flags = 0;
+  if (::ioctl(file.get(), FS_IOC_GETFLAGS, &flags) != 0) return fail(ErrorKind::unsupported, "freeze_unsupported", "no flags here");
+  flags = immutable ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+  if (::ioctl(file.get(), FS_IOC_SETFLAGS, &flags) != 0) return fail(ErrorKind::unsupported, "freeze_unsupported", "no right to the flag");
+  return {};
+}
+
+inline std::string noise_page(unsigned seed) {
+  std::string page(kPageBytes, '\0');
+  for (char& c : page) c = static_cast<char>((seed = seed * 1664525u + 1013904223u) >> 24);
+  return page;
+}
+
+// A checkpoint of 1 MiB of memory in which `pages` have noise of `seed`, with device state and a disk of `disk` bytes' noise.
+inline Result<Manifest> make_checkpoint(BlobStore& store, const ManifestKey& key, const std::string& tenant, unsigned seed, const MemoryState* parent = nullptr,
+                                        const std::string& parent_id = {}, unsigned first = 0, unsigned pages = 40) {
+  TRY(const auto lease, store.lease(tenant));
+  Manifest manifest;
+  manifest.id = new_id();
+  manifest.tenant = tenant;
+  manifest.sandbox = new_id();
+  manifest.parent = parent_id;
+  manifest.memory_mib = 1;
+  manifest.created_ms = seed;
+  manifest.settings = "{}";
+  MemoryState state = parent ? *parent : MemoryState(1 << 20);
+  if (parent)
+    for (const LayerRef& layer : state.layers) TRY_VOID(lease->keep(layer.blob));
+  TRY(auto writer, LayerWriter::begin(store, *lease));
+  for (unsigned page = first; page < first + pages; ++page) {
+    TRY(const std::uint32_t position, writer.add(page, as_bytes(noise_page(seed + page))));
+    state.map.set(page, {PagePlace::Kind::layer, static_cast<std::uint32_t>(state.layers.size()), position});
+  }
+  TRY(LayerRef layer, writer.finish());
+  state.layers.push_back(std::move(layer));
+  manifest.memory = std::move(state);
+  TRY(manifest.device_state, put_bytes(store, *lease, "device state " + std::to_string(seed)));
+  TRY(BlobRef disk, put_bytes(store, *lease, noise_page(seed + 7777)));
+  manifest.disk.push_back({std::move(disk)});
+  TRY_VOID(publish_manifest(store, *lease, key, manifest));
+  return manifest;
+}
+
+class StoreTest : public ::testing::Test {
+ protected:
+  StoreTest() : dir_(TempDir::make("/tmp", "space-store-").value()), key_(ManifestKey::open(dir_.path() / "key").value()) { reopen(); }
+  void reopen(LocalStoreOptions options = {}) {
+    store_.reset();
+    store_ = LocalBlobStore::open(root(), std::move(options)).value();
+  }
+  std::filesystem::path root() const { return dir_.path() / "store"; }
+  std::filesystem::path blob_path(const BlobRef& blob, const std::string& tenant = "acme") const { return root() / "tenants" / tenant / "blobs" / blob.digest.substr(7); }
+  std::filesystem::path manifest_path(const std::string& id, const std::string& tenant = "acme") const { return root() / "tenants" / tenant / "manifests" / id; }
+
+  TempDir dir_;
+  ManifestKey key_;
+  std::unique_ptr<LocalBlobStore> store_;
+};
+
+}  // namespace space::snapshot
