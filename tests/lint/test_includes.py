@@ -22,8 +22,8 @@ MAY_INCLUDE = {
     "api": {"base", "http", "wire", "control"},
     "e2b": {"base", "http", "wire", "control"},
     "egress": {"base", "http", "wire"},
-    # The command starts the roles through their entry headers and builds templates; otherwise it is a client.
-    "cli": {"base", "http", "template"},
+    # The command starts the roles through their entry headers, builds templates and keeps the store in order; otherwise it is a client.
+    "cli": {"base", "http", "template", "snapshot"},
 }
 ROLE_ENTRIES = {"api/api.h", "node/node.h", "warden/warden.h", "egress/egress.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
