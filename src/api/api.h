@@ -31,6 +31,7 @@ struct ApiConfig {
   std::size_t max_running = 64;
   std::size_t max_pending = 10'000;
   bool debug = false;  // log level
+  bool tenants_on_tcg = false;  // tenants share a host without hardware virtualisation
 };
 
 // Serves until SIGTERM or SIGINT; 0 after a clean end, else 1 with the reason in the log (and on standard error).

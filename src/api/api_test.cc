@@ -2,6 +2,7 @@
 #include "api/testing.h"
 
 #include "api/openapi.h"
+#include "api/tenancy.h"
 #include "api/request.h"
 #include "http/sse.h"
 
@@ -25,6 +26,8 @@ TEST_F(ApiTest, TheContractNamesEveryRouteAndNoOther) {
       if (name == "parameters") continue;
       std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(c - 'a' + 'A'); });
       named.push_back(name + " " + std::string(path.key()));
+      const json::object& operation = method.value().as_object();
+      EXPECT_NE(operation.contains("security") && operation.at("security").as_array().empty(), operation.contains("x-space-scope")) << named.back();
     }
   std::ranges::sort(named);
   EXPECT_EQ(named, process_->router.routes());
@@ -241,6 +244,57 @@ TEST_F(ApiTest, ListsHaveStrictQueriesAndCursors) {
     EXPECT_EQ(answer.status, 400) << query;
     EXPECT_EQ(answer.code(), "invalid_query") << query;
   }
+}
+
+TEST_F(ApiTest, AKeyDoesWhatItsScopesSay) {
+  const auto made = [&](std::string_view body) { return text(send("POST", "/v1/keys", std::string(body)).body, "key"); };
+  const std::string all = key_, reads = made(R"({"name":"r","scopes":["read"]})"), runs = made(R"({"name":"x"})"), publishes = made(R"({"name":"p","scopes":["publish"]})");
+  const auto with = [&](const std::string& key, std::string method, std::string target, std::string body = "") {
+    key_ = key;
+    return send(std::move(method), std::move(target), std::move(body)).code();
+  };
+  EXPECT_EQ(with(reads, "GET", "/v1/sandboxes"), "");
+  EXPECT_EQ(with(reads, "POST", "/v1/sandboxes", "{}"), "scope_missing");
+  EXPECT_EQ(with(reads, "GET", std::string("/v1/sandboxes/") + kUnknown + "/commands/" + kUnknown + "/attach"), "scope_missing") << "it starts the process";
+  EXPECT_EQ(with(runs, "GET", "/v1/sandboxes"), "");
+  EXPECT_EQ(with(runs, "POST", "/v1/sandboxes", "{}"), "");
+  EXPECT_EQ(with(runs, "GET", "/v1/keys"), "scope_missing");
+  EXPECT_EQ(with(runs, "DELETE", "/v1/templates/base"), "scope_missing");
+  EXPECT_EQ(with(publishes, "GET", "/v1/sandboxes"), "scope_missing");
+  EXPECT_EQ(with(all, "POST", "/v1/keys", R"({"name":"x","scopes":[]})"), "invalid_field");
+  EXPECT_EQ(with(all, "POST", "/v1/keys", R"({"name":"x","scopes":["root"]})"), "invalid_field");
+  EXPECT_EQ(with(all, "POST", "/v1/keys", R"({"name":"x","expires_in_s":0})"), "invalid_field");
+}
+
+TEST_F(ApiTest, AKeyEndsAtItsTime) {
+  const std::string short_lived = run(loop_, process_->keys.create("default", "s", control::Scopes::all(), system_clock().wall_ms() + 400))->secret;
+  key_ = short_lived;
+  EXPECT_EQ(send("GET", "/v1/sandboxes").status, 200);
+  std::this_thread::sleep_for(std::chrono::milliseconds(450));
+  EXPECT_EQ(send("GET", "/v1/sandboxes").code(), "key_expired") << "also one that is known already";
+}
+
+TEST_F(ApiTest, KeysOfOtherTenantsAreForTheHostAlone) {
+  const std::string host = key_;
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"second"})").code(), "second_tenant_on_tcg") << "the node of these tests has no KVM";
+  process_->services.tenants_on_tcg = true;
+  const Answer made = send("POST", "/v1/keys", R"({"name":"x","tenant":"second","scopes":["admin"]})");
+  ASSERT_EQ(made.status, 201);
+  EXPECT_EQ(text(made.body, "tenant"), "second");
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"../x"})").code(), "invalid_tenant");
+  EXPECT_EQ(send("GET", "/v1/keys?tenant=second").body.at("keys").as_array().size(), 1u);
+  key_ = text(made.body, "key");
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"default"})").code(), "host_only");
+  EXPECT_EQ(send("GET", "/v1/keys?tenant=default").code(), "host_only");
+  EXPECT_EQ(send("GET", "/metrics").code(), "host_only");
+  EXPECT_EQ(send("DELETE", "/v1/templates/base").code(), "host_only") << "templates are shared by all tenants";
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"own"})").status, 201);
+  key_ = host;
+  EXPECT_EQ(send("DELETE", "/v1/keys/" + text(made.body, "id")).status, 200);
+  process_->services.tenants_on_tcg = false;
+  const auto admitted = run(loop_, admit_present_tenants(process_->services));
+  ASSERT_FALSE(admitted) << "a server with a second tenant does not start";
+  EXPECT_EQ(admitted.error().code, "second_tenant_on_tcg");
 }
 
 TEST_F(ApiTest, OtherTenantsSeeNothing) {

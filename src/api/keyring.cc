@@ -1,5 +1,7 @@
 #include "api/keyring.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/digest.h"
@@ -39,21 +41,35 @@ bool looks_like_key(std::string_view secret) {
 
 std::string new_key_secret() { return new_token(kPrefix); }
 
-Task<control::Key> KeyRing::authenticate(const http::Headers& headers) {
+namespace {
+
+// Asked at every request: a key that is known may have come to its end meanwhile.
+Result<control::Key> usable(const control::Key& key, control::Scope needed, std::int64_t now_ms) {
+  if (key.revoked_ms != 0) return refuse("key_revoked", "this API key was revoked");
+  if (key.expires_ms != 0 && key.expires_ms <= now_ms) return refuse("key_expired", "this API key has expired");
+  if (!key.scopes.allows(needed))
+    return fail(ErrorKind::permission_denied, "scope_missing", fmt::format("this needs the scope `{}`, and this key has: {}", to_string(needed), key.scopes.text()),
+                fmt::format("use a key with the scope `{}` (space key create --scope {})", to_string(needed), to_string(needed)));
+  return key;
+}
+
+}  // namespace
+
+Task<control::Key> KeyRing::authenticate(const http::Headers& headers, control::Scope needed) {
   if (headers.count("Authorization") == 0) co_return refuse("key_missing", "this request needs an API key");
   if (headers.count("Authorization") > 1) co_return refuse("key_malformed", "the request has more than one Authorization header");
   const std::string secret = bearer(headers);
   if (!looks_like_key(secret)) co_return refuse("key_malformed", "the Authorization header holds no API key");
   const std::string hash = hash_of(secret);
   // Looking up the hash tells an observer of time nothing about the key: hashes of guesses are spread evenly.
-  if (const auto found = known_.find(hash); found != known_.end() && equal_constant_time(found->second.hash, hash)) co_return found->second;
+  if (const auto found = known_.find(hash); found != known_.end() && equal_constant_time(found->second.hash, hash))
+    co_return usable(found->second, needed, clock_.wall_ms());
   auto key = co_await store_.find_key_by_hash(hash);
   if (!key && key.error().kind != ErrorKind::not_found) co_return tl::unexpected(key.error());
   if (!key || !equal_constant_time(key->hash, hash)) co_return refuse("key_unknown", "this API key is not known here");
-  if (key->revoked_ms != 0) co_return refuse("key_revoked", "this API key was revoked");
   if (known_.size() >= kMostKnown) known_.clear();
-  known_.emplace(hash, *key);
-  co_return std::move(*key);
+  known_.insert_or_assign(hash, *key);
+  co_return usable(*key, needed, clock_.wall_ms());
 }
 
 NewKey KeyRing::make(std::string tenant, std::string name, std::string secret) const {
@@ -67,8 +83,10 @@ NewKey KeyRing::make(std::string tenant, std::string name, std::string secret) c
   return {std::move(key), std::move(secret)};
 }
 
-Task<NewKey> KeyRing::create(std::string tenant, std::string name) {
+Task<NewKey> KeyRing::create(std::string tenant, std::string name, control::Scopes scopes, std::int64_t expires_ms) {
   NewKey made = make(std::move(tenant), std::move(name), new_key_secret());
+  made.key.scopes = scopes;
+  made.key.expires_ms = expires_ms;
   CO_TRY_VOID(co_await store_.put_key(made.key));
   co_return made;
 }

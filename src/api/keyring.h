@@ -21,10 +21,11 @@ class KeyRing {
  public:
   KeyRing(control::Store& store, const Clock& clock) : store_(store), clock_(clock) {}
 
-  // The key in "Authorization: Bearer sk_…". unauthenticated/key_missing, key_malformed, key_unknown, key_revoked.
-  Task<control::Key> authenticate(const http::Headers& headers);
-  Task<NewKey> create(std::string tenant, std::string name);
-  Task<control::Key> revoke(std::string tenant, std::string id);
+  // The key in "Authorization: Bearer sk_…". unauthenticated/key_missing, key_malformed, key_unknown, key_revoked, key_expired;
+  // permission_denied/scope_missing when it may not do what is `needed`.
+  Task<control::Key> authenticate(const http::Headers& headers, control::Scope needed = control::Scope::run);
+  Task<NewKey> create(std::string tenant, std::string name, control::Scopes scopes = control::Scopes::all(), std::int64_t expires_ms = 0);
+  Task<control::Key> revoke(std::string tenant, std::string id);  // tenant "": anybody's
   // Records a key whose secret was made elsewhere (the first one), when no key was ever recorded. True: recorded.
   Task<bool> record_first(std::string secret);
 

@@ -1,5 +1,7 @@
 #include "api/routes.h"
 
+#include <fmt/format.h>
+
 #include "api/idempotency.h"
 #include "api/observed.h"
 #include "base/log.h"
@@ -7,6 +9,21 @@
 
 namespace space::api {
 namespace {
+
+control::Scope needed_scope(Access access, std::string_view method) {
+  switch (access) {
+    case Access::admin: return control::Scope::admin;
+    case Access::publish: return control::Scope::publish;
+    case Access::host: return control::Scope::read;
+    case Access::key:
+      if (method == "GET" || method == "HEAD") return control::Scope::read;
+      break;
+    case Access::run:
+    case Access::attach:
+    case Access::open: break;
+  }
+  return control::Scope::run;
+}
 
 // Who asks. An attach token goes through to node, which alone knows it.
 Task<> identify(Services& services, Access access, Observed& exchange) {
@@ -18,7 +35,10 @@ Task<> identify(Services& services, Access access, Observed& exchange) {
       co_return Result<>();
     }
   }
-  CO_TRY(const control::Key key, co_await services.keys.authenticate(exchange.headers()));
+  CO_TRY(const control::Key key, co_await services.keys.authenticate(exchange.headers(), needed_scope(access, exchange.method())));
+  if ((access == Access::publish || access == Access::host) && key.tenant != control::kDefaultTenant)
+    co_return fail(ErrorKind::permission_denied, "host_only", "this concerns every tenant of the server, and is for those who keep it",
+                   fmt::format("use a key of the tenant `{}`", control::kDefaultTenant));
   exchange.attributes["tenant"] = key.tenant;
   exchange.attributes["key"] = key.id;
   co_return Result<>();

@@ -11,9 +11,13 @@
 namespace space::api {
 
 enum class Access {
-  open,    // nothing is asked
-  key,     // an API key
-  attach,  // an API key, or an attach token that node checks
+  open,     // nothing is asked
+  key,      // an API key with the scope `read` for GET and HEAD, `run` for everything else
+  run,      // a key with `run`: for a GET that starts or changes something
+  attach,   // as `run`, or an attach token that node checks
+  admin,    // a key with `admin`; whose keys it may see to is the handler's question
+  publish,  // a key with `publish` of the host's own tenant: templates are shared by all
+  host,     // a key with `read` of the host's own tenant: what speaks of all tenants
 };
 
 // What an Idempotency-Key does on this route.

@@ -106,10 +106,10 @@ void add_system_routes(Routes& routes) {
   routes.add("GET", "/v1/health", Access::open, Repeat::safe, health);
   routes.add("GET", "/openapi.json", Access::open, Repeat::safe, openapi);
   routes.add("GET", "/v1/version", Access::key, Repeat::safe, version);
-  routes.add("GET", "/metrics", Access::key, Repeat::safe, metrics);
+  routes.add("GET", "/metrics", Access::host, Repeat::safe, metrics);
   routes.add("GET", "/v1/templates", Access::key, Repeat::safe, list_templates);
   routes.add("GET", "/v1/templates/{ref}", Access::key, Repeat::safe, get_template);
-  routes.add("DELETE", "/v1/templates/{ref}", Access::key, Repeat::kept, delete_template);
+  routes.add("DELETE", "/v1/templates/{ref}", Access::publish, Repeat::kept, delete_template);
 }
 
 }  // namespace space::api

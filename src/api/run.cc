@@ -14,6 +14,7 @@
 #include "api/api.h"
 #include "api/routes.h"
 #include "api/services.h"
+#include "api/tenancy.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "control/sqlite_store.h"
@@ -102,6 +103,7 @@ struct Role {
         engine(loop.get_executor(), *store, node, system_clock(), engine_options(config)),
         keys(*store, system_clock()),
         services(loop.get_executor(), *store, engine, node, keys, system_clock()) {
+    services.tenants_on_tcg = config.tenants_on_tcg;
     add_routes(services, router);
     http::Options options;
     options.server_name = "space";
@@ -121,6 +123,7 @@ Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
   CO_TRY(const std::size_t keys, co_await role.store->count_keys());
   if (keys == 0)
     co_return fail(ErrorKind::conflict, "no_key", "the database has no API key and there is no first.key", "remove the empty control/space.db and start again: a key is made then");
+  CO_TRY_VOID(co_await admit_present_tenants(role.services));
   CO_TRY_VOID(co_await role.engine.start());
   CO_TRY_VOID(role.server->serve(std::move(opened.listener), opened.tls));
   if (!config.address_file.empty()) CO_TRY_VOID(write_file_durable(config.address_file, opened.url + "\n", 0644));

@@ -48,6 +48,7 @@ struct Services {
   std::map<std::pair<std::string, std::string>, SecretAnswer> secret_answers;
   Counters counters;
   bool stopping = false;  // event streams end
+  bool tenants_on_tcg = false;  // tenants may share a host where the jail alone is the boundary
 };
 
 }  // namespace space::api

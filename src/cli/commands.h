@@ -24,6 +24,13 @@ struct ListOptions {
   bool quiet = false;  // ids alone
 };
 
+struct KeyOptions {
+  std::string name = "cli";
+  std::string tenant;                // "": the caller's own
+  std::vector<std::string> scopes;   // empty: run
+  std::uint64_t expires_in_s = 0;    // 0: never
+};
+
 // commands_sandbox.cc
 Task<json::object> create_sandbox(Context& context, CreateOptions options);  // the sandbox, running unless no_wait
 Task<int> create(Context& context, CreateOptions options);
@@ -46,8 +53,8 @@ Task<int> remove_template(Context& context, std::string reference);
 Task<int> list_operations(Context& context, std::string sandbox);
 Task<int> show_operation(Context& context, std::string operation, bool wait);
 Task<int> cancel_operation(Context& context, std::string operation);
-Task<int> create_key(Context& context, std::string name);
-Task<int> list_keys(Context& context);
+Task<int> create_key(Context& context, KeyOptions options);
+Task<int> list_keys(Context& context, std::string tenant);
 Task<int> revoke_key(Context& context, std::string key);
 Task<int> follow_events(Context& context, std::string after);
 Task<int> show_version(Context& context);

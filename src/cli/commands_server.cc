@@ -84,8 +84,11 @@ Task<int> cancel_operation(Context& context, std::string operation) {
   co_return 0;
 }
 
-Task<int> create_key(Context& context, std::string name) {
-  json::object body = {{"name", name}};
+Task<int> create_key(Context& context, KeyOptions options) {
+  json::object body = {{"name", options.name}};
+  if (!options.tenant.empty()) body["tenant"] = options.tenant;
+  if (!options.scopes.empty()) body["scopes"] = json::value_from(options.scopes);
+  if (options.expires_in_s > 0) body["expires_in_s"] = options.expires_in_s;
   CO_TRY(const json::object key, co_await context.api.send("POST", "/v1/keys", std::move(body)));
   if (context.console.as_json()) {
     context.console.value(key);
@@ -96,11 +99,16 @@ Task<int> create_key(Context& context, std::string name) {
   co_return 0;
 }
 
-Task<int> list_keys(Context& context) {
-  CO_TRY(const json::array keys, co_await context.api.list("/v1/keys", "keys"));
-  print_list(context.console, keys, {"ID", "NAME", "KEY", "AGE", "STATE"}, [](const json::object& k) {
-    return std::vector<std::string>{text_of(k, "id"), text_of(k, "name"), text_of(k, "prefix") + "…", age_of(k, "created_at"),
-                                    text_of(k, "revoked_at").empty() ? "valid" : "revoked"};
+Task<int> list_keys(Context& context, std::string tenant) {
+  CO_TRY(const json::array keys, co_await context.api.list(TargetBuilder("/v1/keys").query_if("tenant", tenant).str(), "keys"));
+  print_list(context.console, keys, {"ID", "NAME", "KEY", "TENANT", "SCOPES", "AGE", "EXPIRES", "STATE"}, [](const json::object& k) {
+    std::string scopes;
+    if (const json::array* words = array_of(k, "scopes"))
+      for (const json::value& word : *words)
+        if (word.is_string()) scopes += (scopes.empty() ? "" : ",") + std::string(word.as_string());
+    const std::string expires = text_of(k, "expires_at");
+    return std::vector<std::string>{text_of(k, "id"), text_of(k, "name"), text_of(k, "prefix") + "…", text_of(k, "tenant"), scopes, age_of(k, "created_at"),
+                                    expires.empty() ? "never" : expires, text_of(k, "revoked_at").empty() ? "valid" : "revoked"};
   });
   co_return 0;
 }

@@ -66,6 +66,23 @@ void add_template_remove(CLI::App& group, CommandLine& line) {
   });
 }
 
+void add_key_commands(CLI::App& app, CommandLine& line) {
+  CLI::App* keys = add_group(app, "key", "API keys");
+  auto o = std::make_shared<KeyOptions>();
+  CLI::App* make = keys->add_subcommand("create", "Make a key and print it, once");
+  make->add_option("--name", o->name, "A name to know it by")->capture_default_str();
+  make->add_option("--tenant", o->tenant, "Whose key; for those who keep the server");
+  make->add_option("--scope", o->scopes, "What it may do, repeatable: read, run (the default), publish, admin")->check(CLI::IsMember({"read", "run", "publish", "admin"}));
+  make->add_option("--expires", o->expires_in_s, "After this time it is worth nothing: 90s, 30m, 12h, 30d")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}));
+  make->callback(choose(line, [o](Context& c) { return create_key(c, *o); }));
+  Text tenant = std::make_shared<std::string>();
+  CLI::App* list = keys->add_subcommand("list", "List keys");
+  list->add_option("--tenant", *tenant, "Whose keys; for those who keep the server");
+  list->callback(choose(line, [tenant](Context& c) { return list_keys(c, *tenant); }));
+  add_one(*keys, line, "revoke", "End a key, now", "key", revoke_key);
+}
+
 }  // namespace
 
 void add_admin_commands(CLI::App& app, CommandLine& line) {
@@ -83,13 +100,7 @@ void add_admin_commands(CLI::App& app, CommandLine& line) {
   add_one(*operations, line, "wait", "Wait until it is over", "operation", [](Context& c, std::string id) { return show_operation(c, id, true); });
   add_one(*operations, line, "cancel", "Ask it to stop", "operation", cancel_operation);
 
-  CLI::App* keys = add_group(app, "key", "API keys");
-  Text name = std::make_shared<std::string>("cli");
-  CLI::App* make = keys->add_subcommand("create", "Make a key and print it, once");
-  make->add_option("--name", *name, "A name to know it by")->capture_default_str();
-  make->callback(choose(line, [name](Context& c) { return create_key(c, *name); }));
-  keys->add_subcommand("list", "List keys")->callback(choose(line, list_keys));
-  add_one(*keys, line, "revoke", "End a key, now", "key", revoke_key);
+  add_key_commands(app, line);
 
   Text after = std::make_shared<std::string>();
   CLI::App* events = app.add_subcommand("events", "Follow what happens to your sandboxes")->group("Server");

@@ -68,6 +68,7 @@ int run_api(const ServerSettings& s) {
   config.first_key_file = s.first_key();
   config.node_socket = s.node_socket();
   config.uid = ::geteuid() == 0 ? s.api_uid() : 0;
+  config.tenants_on_tcg = s.tenants_on_tcg;
   config.debug = s.log_level == log::Level::debug;
   return api::run(config);
 }

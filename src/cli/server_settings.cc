@@ -36,6 +36,7 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
   if (!s.egress_ca.empty()) out.insert(out.end(), {"--egress-ca", s.egress_ca.string()});
   if (!s.egress_key.empty()) out.insert(out.end(), {"--egress-key", s.egress_key});
   if (s.no_limits) out.emplace_back("--no-limits");
+  if (s.tenants_on_tcg) out.emplace_back("--tenants-on-tcg");
   return out;
 }
 

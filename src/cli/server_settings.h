@@ -23,6 +23,7 @@ struct ServerSettings {
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
   bool no_limits = false;          // serve although the host has no usable cgroups
+  bool tenants_on_tcg = false;     // tenants share a host where the jail alone separates them
   log::Level log_level = log::Level::info;
   std::uint32_t uid_base = 7340032;
   // The egress gateway (docs/egress.md).

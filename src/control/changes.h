@@ -29,6 +29,7 @@ Result<> put_key(Session& session, const Key& key);
 Result<Key> revoke_key(Session& session, const std::string& tenant, const std::string& id, std::int64_t now_ms);
 Result<std::size_t> prune(Session& session, const Retention& retention, std::int64_t now_ms);
 
+std::vector<std::string> tenants(Session& session);
 std::vector<Key> read_keys(Session& session, const std::string& where, const std::string& value);
 Error sandbox_not_found(const std::string& id);
 Error operation_not_found(const std::string& id);

@@ -1,4 +1,5 @@
 // API keys, and what is thrown away after its time.
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "control/changes.h"
@@ -8,7 +9,7 @@ namespace space::control::changes {
 namespace {
 
 void tell(Session& session, const Key& key, const char* type, std::int64_t now_ms) {
-  const boost::json::object data{{"key", key.id}, {"name", key.name}};
+  const boost::json::object data{{"key", key.id}, {"name", key.name}, {"scopes", key.scopes.text()}};
   rows::append_event(session, {0, key.tenant, type, "", "", boost::json::serialize(data), now_ms});
 }
 
@@ -25,36 +26,52 @@ std::size_t prune_beyond(Session& session, const std::string& table, const std::
 
 std::vector<Key> read_keys(Session& session, const std::string& where, const std::string& value) {
   std::vector<Key> out;
-  for (auto& row : session.query<std::string, std::string, std::string, std::string, std::string, long long, long long>(
-           "SELECT id, tenant, name, hash, prefix, created_ms, revoked_ms FROM keys WHERE " + where + " = :value ORDER BY created_ms, id", value)) {
+  for (auto& row : session.query<std::string, std::string, std::string, std::string, std::string, long long, long long, long long, std::string>(
+           "SELECT id, tenant, name, hash, prefix, created_ms, revoked_ms, expires_ms, scopes FROM keys WHERE " + where + " = :value ORDER BY created_ms, id",
+           value)) {
     Key key;
-    std::tie(key.id, key.tenant, key.name, key.hash, key.prefix, key.created_ms, key.revoked_ms) = std::move(row);
+    std::string scopes;
+    std::tie(key.id, key.tenant, key.name, key.hash, key.prefix, key.created_ms, key.revoked_ms, key.expires_ms, scopes) = std::move(row);
+    key.scopes = Scopes::from_text(scopes);
     out.push_back(std::move(key));
   }
   return out;
 }
 
 Result<> put_key(Session& session, const Key& key) {
-  session.exec("INSERT INTO keys (id, tenant, name, hash, prefix, created_ms, revoked_ms) VALUES (:id, :tenant, :name, :hash, :prefix, :created, 0)",
-               key.id, key.tenant, key.name, key.hash, key.prefix, key.created_ms);
+  session.exec(
+      "INSERT INTO keys (id, tenant, name, hash, prefix, created_ms, revoked_ms, expires_ms, scopes) "
+      "VALUES (:id, :tenant, :name, :hash, :prefix, :created, 0, :expires, :scopes)",
+      key.id, key.tenant, key.name, key.hash, key.prefix, key.created_ms, key.expires_ms, key.scopes.text());
   tell(session, key, "key.created", key.created_ms);
   return {};
 }
 
 Result<Key> revoke_key(Session& session, const std::string& tenant, const std::string& id, std::int64_t now_ms) {
   auto found = read_keys(session, "id", id);
-  if (found.empty() || found.front().tenant != tenant)
+  if (found.empty() || (!tenant.empty() && found.front().tenant != tenant))
     return fail(ErrorKind::not_found, "key_not_found", "there is no key " + id, "list what there is: GET /v1/keys");
   Key key = std::move(found.front());
   if (key.revoked_ms != 0) return key;
-  const auto valid = session.query<long long>("SELECT COUNT(*) FROM keys WHERE tenant = :tenant AND revoked_ms = 0", tenant);
-  if (std::get<0>(valid.front()) <= 1)
-    return fail(ErrorKind::conflict, "last_key", "this is the last valid key: revoking it would lock everybody out",
-                "create another key first, then revoke this one with it");
+  // Another tenant's keys can always be made again by the host's. One that expires is no way back in.
+  if (key.tenant == kDefaultTenant && key.scopes.allows(Scope::admin)) {
+    const auto others = read_keys(session, "tenant", key.tenant);
+    const bool one = std::ranges::any_of(
+        others, [&](const Key& other) { return other.id != key.id && other.revoked_ms == 0 && other.expires_ms == 0 && other.scopes.allows(Scope::admin); });
+    if (!one)
+      return fail(ErrorKind::conflict, "last_key", "this is the last valid admin key: revoking it would lock everybody out",
+                  "create another admin key that does not expire, then revoke this one with it");
+  }
   key.revoked_ms = now_ms;
   session.exec("UPDATE keys SET revoked_ms = :now WHERE id = :id", now_ms, id);
   tell(session, key, "key.revoked", now_ms);
   return key;
+}
+
+std::vector<std::string> tenants(Session& session) {
+  std::vector<std::string> out;
+  for (auto& [tenant] : session.query<std::string>("SELECT tenant FROM keys WHERE revoked_ms = 0 UNION SELECT tenant FROM sandboxes")) out.push_back(std::move(tenant));
+  return out;
 }
 
 Result<std::size_t> prune(Session& session, const Retention& keep, std::int64_t now_ms) {

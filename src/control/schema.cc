@@ -38,6 +38,11 @@ const std::vector<std::vector<const char*>> kSteps = {
         "operation TEXT NOT NULL DEFAULT '', created_ms BIGINT NOT NULL, PRIMARY KEY (tenant, name))",
         "CREATE INDEX answers_created ON answers (created_ms)",
     },
+    {
+        // Keys from before had every right.
+        "ALTER TABLE keys ADD COLUMN scopes TEXT NOT NULL DEFAULT 'admin'",
+        "ALTER TABLE keys ADD COLUMN expires_ms BIGINT NOT NULL DEFAULT 0",
+    },
 };
 
 }  // namespace

@@ -115,6 +115,9 @@ class SqliteStore : public Store {
       return changes::revoke_key(s, tenant, id, now);
     });
   }
+  Task<std::vector<std::string>> tenants() override {
+    return database_->read<std::vector<std::string>>([](Session& s) -> Result<std::vector<std::string>> { return changes::tenants(s); });
+  }
   Task<std::size_t> count_keys() override {
     return database_->read<std::size_t>([](Session& s) -> Result<std::size_t> {
       return static_cast<std::size_t>(std::get<0>(s.query<long long>("SELECT COUNT(*) FROM keys").front()));

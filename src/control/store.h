@@ -124,7 +124,8 @@ class Store {
   virtual Task<> put_key(Key key) = 0;
   virtual Task<Key> find_key_by_hash(std::string hash) = 0;  // key_not_found; revoked ones are found too
   virtual Task<std::vector<Key>> list_keys(std::string tenant) = 0;
-  virtual Task<Key> revoke_key(std::string tenant, std::string id) = 0;  // conflict/last_key; twice: the same answer
+  virtual Task<Key> revoke_key(std::string tenant, std::string id) = 0;  // tenant "": anybody's. conflict/last_key; twice: the same answer
+  virtual Task<std::vector<std::string>> tenants() = 0;  // that have a key which was not revoked, or a sandbox
   virtual Task<std::size_t> count_keys() = 0;  // ever made
 
   // For requests that start no operation: begin → (do it) → remember or forget. begin gives what is there already, if anything;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "control/scopes.h"
 
 namespace space::control {
 
@@ -71,8 +72,11 @@ struct Key {
   std::string hash;    // hex of SHA-256 over the whole key
   std::string prefix;  // its first characters, to recognise it by
   std::int64_t created_ms = 0, revoked_ms = 0;  // revoked_ms 0: valid
+  std::int64_t expires_ms = 0;                  // 0: never
+  Scopes scopes = Scopes::all();
 };
 
+// The tenant of whoever keeps the host: its admin keys make keys for other tenants.
 inline constexpr std::string_view kDefaultTenant = "default";
 
 bool can_move(SandboxState from, SandboxState to);
