@@ -6,10 +6,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
+#include "base/unix_socket.h"
 
 namespace space::snapshot {
 namespace {
@@ -117,6 +120,23 @@ Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd u
   auto tracker = std::make_unique<WriteTracker>(memory, std::move(userfault));
   TRY_VOID(tracker->arm());
   return std::unique_ptr<DirtyPages>(std::move(tracker));
+}
+
+std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link) {
+  if (!link) return scan_pagemap(memory);
+  auto tracked = [&]() -> Result<std::unique_ptr<DirtyPages>> {
+    pollfd waiting{link.get(), POLLIN, 0};
+    if (::poll(&waiting, 1, 1'000) != 1) return fail(ErrorKind::deadline_exceeded, "write_tracking", "no userfaultfd came");
+    TRY(Packet packet, receive_packet(link, 16));
+    if (packet.fds.size() != 1) return fail(ErrorKind::unsupported, "write_tracking", "the kernel gave the VMM no userfaultfd");
+    char target[64] = {};
+    (void)!::readlink(("/proc/self/fd/" + std::to_string(packet.fds[0].get())).c_str(), target, sizeof target - 1);
+    if (std::strcmp(target, "anon_inode:[userfaultfd]") != 0) return fail(ErrorKind::corrupt, "write_tracking", "what came is no userfaultfd");
+    return track_writes(memory, std::move(packet.fds[0]));
+  }();
+  if (tracked) return std::move(*tracked);
+  log::warn("snapshot.no_write_tracking", {{"error", tracked.error()}});
+  return scan_pagemap(memory);
 }
 
 }  // namespace space::snapshot

@@ -39,4 +39,8 @@ std::unique_ptr<DirtyPages> scan_pagemap(const GuestMemory& memory);
 // then scan_pagemap. `memory` outlives it.
 Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd userfault);
 
+// What a VM gets: the tracker when a userfaultfd waits on `link` (wire::VmmProcess::userfault) and the kernel can, else the scan. The
+// VM has been spawned and not loaded. Waits a second at most.
+std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link);
+
 }  // namespace space::snapshot

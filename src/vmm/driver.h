@@ -71,6 +71,9 @@ class Vm {
   // half a second, and answers what was known before when it is gone.
   virtual asio::awaitable<std::string> console_tail() = 0;
   virtual http::Connector agent_connector() = 0;          // a new TCP connection to the agent
+  // A socket on which something waits that tells which pages the guest writes (snapshot::watch_writes); once, and empty when this VM
+  // has none.
+  virtual Fd take_write_watch() { return {}; }
   virtual pid_t pid() const = 0;                          // for readings of /proc and tests
 };
 

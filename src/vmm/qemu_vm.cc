@@ -36,7 +36,7 @@ Error ended_error(const std::string& id) {
 struct QemuVm::State : std::enable_shared_from_this<State> {
   State(asio::any_io_executor e, QemuHost h, std::string i, wire::VmmProcess p)
       : executor(e), host(std::move(h)), id(std::move(i)), pid(p.pid), pidfd(e), changed(e),
-        agent(std::make_shared<AgentSockets>(host.warden, *host.pool, id)) {
+        agent(std::make_shared<AgentSockets>(host.warden, *host.pool, id)), write_watch(std::move(p.userfault)) {
     boost::system::error_code error;
     pidfd.assign(p.pidfd.get(), error);
     if (!error) (void)p.pidfd.release();
@@ -49,6 +49,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   asio::posix::stream_descriptor pidfd;
   Signal changed;
   std::shared_ptr<AgentSockets> agent;
+  Fd write_watch;
   std::shared_ptr<VmmLog> log;
   std::unique_ptr<QmpClient> qmp;
   VmState state = VmState::waiting;
@@ -234,6 +235,7 @@ Task<std::unique_ptr<QemuVm>> QemuVm::take(QemuHost host, std::string id, wire::
 
 const std::string& QemuVm::id() const { return state_->id; }
 VmState QemuVm::state() const { return state_->state; }
+Fd QemuVm::take_write_watch() { return std::move(state_->write_watch); }
 pid_t QemuVm::pid() const { return state_->pid; }
 http::Connector QemuVm::agent_connector() { return state_->agent->connector(); }
 

@@ -39,6 +39,7 @@ class QemuVm : public Vm {
   asio::awaitable<void> ended() override;
   asio::awaitable<std::string> console_tail() override;
   http::Connector agent_connector() override;
+  Fd take_write_watch() override;
   pid_t pid() const override;
 
   // Everything of `id` on this host: process, jail, namespace, control socket. Idempotent; blocks, for the pool.

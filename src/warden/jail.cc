@@ -23,6 +23,7 @@
 
 #include "base/file.h"
 #include "base/unix_socket.h"
+#include "warden/userfault.h"
 
 #ifndef PR_SET_MEMORY_MERGE
 #define PR_SET_MEMORY_MERGE 67  // Linux 6.4
@@ -51,6 +52,7 @@ struct Plan {
   std::array<int, 8> tasks{};
   std::size_t task_count = 0;
   int log, go, go_writer, status;
+  int userfault_socket = -1, userfault_device = -1;
 };
 
 [[noreturn]] void give_up(int status, Step step) {
@@ -115,12 +117,20 @@ void arrange_descriptors(Plan& plan) {
   lift(plan.status);
   lift(plan.log);
   for (std::size_t i = 0; i < plan.fd_count; ++i) lift(plan.fds[i]);
+  if (plan.userfault_socket >= 0) {
+    lift(plan.userfault_socket);
+    lift(plan.userfault_device);
+  }
   MUST(kDescriptors, ::dup2(null, 0));
   MUST(kDescriptors, ::dup2(plan.log, 1));
   MUST(kDescriptors, ::dup2(plan.log, 2));
   int next = 3;
   for (std::size_t i = 0; i < plan.fd_count; ++i) MUST(kDescriptors, ::dup2(plan.fds[i], next++));
   MUST(kDescriptors, ::syscall(SYS_close_range, next, ~0U, CLOSE_RANGE_CLOEXEC));
+  if (plan.userfault_socket >= 0) {
+    MUST(kDescriptors, ::dup2(plan.userfault_socket, SPACE_USERFAULT_SOCKET));
+    MUST(kDescriptors, ::dup2(plan.userfault_device, SPACE_USERFAULT_DEVICE));
+  }
 }
 
 void drop_rights(const Plan& plan) {
@@ -194,6 +204,10 @@ Result<JailedProcess> JailedProcess::launch(const JailSpec& spec) {
   plan.log = spec.log->get();
   plan.go = go[0];
   plan.go_writer = go[1];
+  if (spec.userfault_socket && spec.userfault_device) {
+    plan.userfault_socket = spec.userfault_socket->get();
+    plan.userfault_device = spec.userfault_device->get();
+  }
   plan.status = status[1];
 
   int pidfd = -1;

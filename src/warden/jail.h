@@ -26,6 +26,9 @@ struct JailSpec {
   const CgroupEntry* cgroup = nullptr;
   std::span<const sock_filter> filter;
   bool kvm = false;               // with a /dev/kvm
+  // For the object that the build preloads (userfault_preload.c), or both null: its socket and /dev/userfaultfd.
+  const Fd* userfault_socket = nullptr;
+  const Fd* userfault_device = nullptr;
   std::uint64_t file_bytes = 0;   // RLIMIT_FSIZE, not 0
   std::uint32_t tasks = 0;        // RLIMIT_NPROC, not 0
 };

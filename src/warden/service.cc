@@ -12,8 +12,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/unix_socket.h"
 #include "net/namespace.h"
 #include "warden/privileges.h"
+#include "warden/userfault_object.h"
 
 namespace space::warden {
 namespace {
@@ -122,8 +124,17 @@ Result<> Service::start(const wire::WardenRequest& request, std::vector<Fd>& fds
   if (vm->pid != 0) return fail(ErrorKind::conflict, "vm_exists", fmt::format("VM {} has a VMM", id), "destroy it first, or choose another id");
   // On record before anything exists, so that a warden killed at any instant leaves nothing that its successor does not find.
   TRY(vm->uid, slots_.take());
+  std::pair<Fd, Fd> userfault;  // node's end, and the one inside
+  Fd device;
   auto started = [&]() -> Result<> {
     TRY_VOID(vms_.record(*vm));
+    // Only to a build that closes it again before the VMM's own code runs.
+    if (host_.userfault && ::access((spec.root / std::string_view(kUserfaultObject).substr(1)).c_str(), F_OK) == 0) {
+      TRY(device, open_file("/dev/userfaultfd", O_RDWR));
+      TRY(userfault, seqpacket_pair());
+      spec.userfault_socket = &userfault.second;
+      spec.userfault_device = &device;
+    }
     TRY(const CgroupEntry cgroup, host_.cgroups.make(id, limits));
     spec.uid = vm->uid;
     spec.argv = wire::split_argv(request);
@@ -139,6 +150,7 @@ Result<> Service::start(const wire::WardenRequest& request, std::vector<Fd>& fds
   if (started) {
     TRY(Fd pidfd, open_process(vm->pid, vm->start_time));
     answer.fds.push_back(std::move(pidfd));
+    if (userfault.first) answer.fds.push_back(std::move(userfault.first));
     answer.reply.pid = vm->pid;
     log::info("warden.vmm_started", {{"vm", id}, {"pid", vm->pid}, {"uid", static_cast<std::int64_t>(vm->uid)}});
     return {};

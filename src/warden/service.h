@@ -24,6 +24,7 @@ struct Host {
   Cgroups cgroups;
   std::vector<sock_filter> filter;
   bool kvm = false;
+  bool userfault = false;  // /dev/userfaultfd is there: VMMs can be tracked
 };
 
 struct Answer {

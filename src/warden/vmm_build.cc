@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "warden/jail.h"
 #include "warden/tool.h"
+#include "warden/userfault_object.h"
 
 namespace space::warden {
 namespace fs = std::filesystem;
@@ -31,6 +32,7 @@ constexpr std::string_view kModules = "accel-";
 struct Part {
   fs::path source;
   unsigned mode = 0444;
+  std::string content = {};  // when there is no source
 };
 using Parts = std::map<std::string, Part>;  // by the path in the jail
 
@@ -59,6 +61,8 @@ Result<Parts> parts_of(const fs::path& program, uid_t tool_uid) {
   TRY(const std::string loader, elf_interpreter(program));
   if (loader.empty()) return parts;
   parts[loader] = {loader, 0555};
+  parts[kUserfaultObject] = {{}, 0555, std::string(userfault_object())};
+  parts[kPreloadList] = {{}, 0444, std::string(kUserfaultObject) + "\n"};
   TRY_VOID(add_libraries(parts, loader, program, tool_uid));
   const fs::path prefix = program.parent_path().parent_path();
   for (const char* name : kFirmware)
@@ -77,8 +81,11 @@ Result<Parts> parts_of(const fs::path& program, uid_t tool_uid) {
 Result<std::string> digest_of(const Parts& parts) {
   Sha256Stream whole;
   for (const auto& [path, part] : parts) {
-    TRY(Fd file, open_file(part.source, O_RDONLY));
-    TRY(const Sha256 digest, sha256_of_file(file));
+    Sha256 digest = sha256(part.content);
+    if (!part.source.empty()) {
+      TRY(Fd file, open_file(part.source, O_RDONLY));
+      TRY(digest, sha256_of_file(file));
+    }
     whole.add(as_bytes(fmt::format("{}\n{:o}\n", path, part.mode)));
     whole.add(digest);
   }
@@ -90,9 +97,13 @@ Result<> copy_parts(const Parts& parts, const fs::path& root) {
   for (const auto& [path, part] : parts) {
     const fs::path target = root / path.substr(1);
     TRY_VOID(make_directories(target.parent_path(), 0755));
-    TRY(Fd from, open_file(part.source, O_RDONLY));
     TRY(Fd to, open_file(target, O_WRONLY | O_CREAT | O_EXCL, 0600));
-    TRY_VOID(copy_file_sparse(from, to));
+    if (part.source.empty()) {
+      TRY_VOID(write_all(to, part.content));
+    } else {
+      TRY(Fd from, open_file(part.source, O_RDONLY));
+      TRY_VOID(copy_file_sparse(from, to));
+    }
     if (::fchmod(to.get(), part.mode) != 0) return fail_errno(errno, fmt::format("chmod {}", target.string()));
   }
   TRY(Fd folder, open_file(root, O_RDONLY | O_DIRECTORY));

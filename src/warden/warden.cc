@@ -52,6 +52,7 @@ Result<Host> look_at_host(const WardenConfig& config) {
   TRY(host.build, prepare_build(config.vmm_binary, host.builds, config.uid_base + kToolOffset));
   TRY(host.filter, jail_filter());
   host.kvm = kvm_works();
+  host.userfault = ::access("/dev/userfaultfd", R_OK | W_OK) == 0;  // Linux 6.1
   host.cgroups = Cgroups::detect();
   if (host.cgroups.kind() == "none" && !config.allow_no_limits)
     return fail(ErrorKind::unsupported, "no_limits", "this host has no cgroup controllers (memory, cpu, pids) for limits", "mount cgroup v2 or v1, or start with --no-limits");

@@ -456,6 +456,22 @@ TEST(WardenWithQemu, RunsInTheJailWithItsOwnFilterOnTop) {
   if (::poll(&waiting, 1, 10'000) == 1) (void)!::read(control.get(), greeting, sizeof greeting - 1);
   EXPECT_THAT(greeting, HasSubstr("\"QMP\"")) << (warden.read_log(*process), warden.raw_log());
 
+  if (process->userfault) {  // Linux 6.1
+    auto handed = receive_packet(process->userfault, 16);
+    ASSERT_TRUE(handed) << describe(handed.error());
+    EXPECT_EQ(handed->bytes, "u");
+    ASSERT_EQ(handed->fds.size(), 1U);
+    EXPECT_EQ(std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", handed->fds[0].get())), "anon_inode:[userfaultfd]");
+    EXPECT_FALSE(receive_packet(process->userfault, 16)) << "the VMM has closed its end";
+  }
+  for (const std::string& fd : list_directory(fmt::format("/proc/{}/fd", process->pid)).value_or(std::vector<std::string>{})) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", process->pid, fd), gone).string();
+    EXPECT_THAT(target, Not(HasSubstr("userfault"))) << fd;
+    EXPECT_LT(std::stoi(fd), 1000) << target;
+  }
+  EXPECT_EQ(read_file(fmt::format("/proc/{}/environ", process->pid), 4096).value_or("?"), "");
+
   EXPECT_EQ(status_of(process->pid, "CapEff"), "0000000000000000");
   EXPECT_EQ(status_of(process->pid, "NoNewPrivs"), "1");
   EXPECT_EQ(status_of(process->pid, "Seccomp"), "2");

@@ -72,8 +72,10 @@ class SocketClient final : public WardenClient {
     TRY_VOID(put_argv(request, argv));
     std::vector<int> passed{log.get()};
     passed.insert(passed.end(), fds.begin(), fds.end());
-    TRY(Answer answer, ask(request, passed, 1));
-    return VmmProcess{std::move(answer.fds[0]), answer.reply.pid};
+    TRY(Answer answer, ask(request, passed, 1, 2));
+    VmmProcess process{std::move(answer.fds[0]), answer.reply.pid};
+    if (answer.fds.size() == 2) process.userfault = std::move(answer.fds[1]);
+    return process;
   }
 
   Result<VmmProcess> adopt(const std::string& vm) override {
@@ -137,9 +139,9 @@ class SocketClient final : public WardenClient {
     request.tasks = limits.tasks;
   }
 
-  // One request, one answer with exactly `expected` descriptors. A warden that was replaced meanwhile is dialled again, once;
+  // One request, one answer with exactly `expected` descriptors, or with `most`. A warden that was replaced meanwhile is dialled again, once;
   // what was sent to one that then died is not repeated, since it may have been done.
-  Result<Answer> ask(const WardenRequest& request, std::span<const int> fds, std::size_t expected) {
+  Result<Answer> ask(const WardenRequest& request, std::span<const int> fds, std::size_t expected, std::size_t most = 0) {
     const std::lock_guard lock(mutex_);
     const std::span bytes(reinterpret_cast<const std::byte*>(&request), sizeof request);
     if (!socket_) TRY_VOID(dial());
@@ -153,7 +155,7 @@ class SocketClient final : public WardenClient {
     auto reply = parse_warden_reply(packet->bytes);
     if (!reply) return drop(std::move(reply.error()));
     if (reply->failed != 0) return fail(error_of(*reply));
-    if (packet->fds.size() != expected)
+    if (packet->fds.size() != expected && (most == 0 || packet->fds.size() != most))
       return drop({ErrorKind::internal, "bad_warden_packet", fmt::format("{} descriptors came, {} were due", packet->fds.size(), expected), {}});
     return Answer{*reply, std::move(packet->fds)};
   }

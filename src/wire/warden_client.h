@@ -29,6 +29,9 @@ struct VmLimits {
 struct VmmProcess {
   Fd pidfd;
   pid_t pid = 0;  // in the host's PID namespace; for logs and /proc readings only, kill through pidfd
+  // Of start_vmm: a socket on which the VMM's userfaultfd waits, for write tracking; empty where host or build cannot. It comes from
+  // before the VMM's own code ran.
+  Fd userfault = {};
 };
 
 struct VmListing {

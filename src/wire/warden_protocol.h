@@ -26,7 +26,7 @@ enum class WardenCall : std::uint32_t {
   make_net,        // → fds: [TAP]
   egress_sockets,  // → fds: [tcp, udp dns, tcp dns]
   guest_sockets,   // count → fds
-  start_vmm,       // build, limits, argv; fds: [log, descriptors 3…] → pid, fds: [pidfd]
+  start_vmm,       // build, limits, argv; fds: [log, descriptors 3…] → pid, fds: [pidfd, userfault socket?]
   adopt,           // → pid, fds: [pidfd]
   open_memory,     // → fds: [mem, pagemap]
   freeze_file,     // count: 1 immutable, 0 not; fds: [file]
