@@ -1,38 +1,67 @@
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "egress/flow.h"
+#include "egress/http_session.h"
 #include "egress/splice.h"
+#include "egress/tls_session.h"
 
 namespace space::egress {
 namespace {
 
-// What a binding needs read is never passed through, whatever else allows the connection.
-bool needs_reading(const Settings& settings, const Destination& to) {
-  return !to.name.empty() && std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
+using Handling = Verdict::Handling;
+
+// How a connection is handled, which the rule alone does not decide.
+Handling handling_of(const Verdict& verdict, const Settings& settings, const Destination& to) {
+  // Without a name there is no certificate to make: such TLS is passed on, after a look at the name that it asks for.
+  if (to.name.empty()) return verdict.handling == Handling::terminate_tls ? Handling::tunnel : verdict.handling;
+  // What a binding covers is never passed on unread.
+  const bool bound = std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
+  return bound && verdict.handling == Handling::tunnel ? Handling::terminate_tls : verdict.handling;
 }
 
-asio::awaitable<void> pass_on(Flow& flow, http::Stream& guest, const Verdict& verdict) {
-  auto dialled = co_await flow.sandbox().services().dialer->dial(flow.to(), flow.settings().policy, flow.sandbox().resolver_cache());
-  if (!dialled) {
-    Event event = flow.event("connection", dialled.error().kind == ErrorKind::permission_denied ? "deny" : "error");
-    event.rule = verdict.rule;
-    event.reason = dialled.error().message;
+// A look at TLS that is passed on: the name that it asks for must not be a forbidden one.
+std::function<SpliceOptions::Look(std::string_view)> look_at_tls(Flow& flow, bool exact) {
+  return [&flow, exact, reader = std::make_shared<ClientHelloReader>()](std::string_view bytes) {
+    using State = ClientHelloReader::State;
+    std::string why;
+    switch (reader->feed(bytes)) {
+      case State::more: return SpliceOptions::Look::hold;
+      case State::not_tls: return SpliceOptions::Look::pass;
+      case State::malformed: why = reader->error().message; break;
+      case State::done:
+        if (const auto refusal = tunnel_refusal(reader->hello(), flow.to(), *flow.settings().policy, exact)) why = *refusal;
+        else return SpliceOptions::Look::pass;
+    }
+    Event event = flow.event("security", "deny");
+    event.reason = why;
     flow.sandbox().report(std::move(event));
+    flow.cut(std::move(why));
+    return SpliceOptions::Look::refuse;
+  };
+}
+
+asio::awaitable<void> pass_on(Flow& flow, http::Stream& guest, Verdict verdict, bool look) {
+  Upstream upstream;
+  const std::vector<std::string> no_protocols;
+  const auto connected = co_await connect_upstream(flow, upstream, false, no_protocols);
+  const auto report = [&](std::string outcome, std::string reason) {
+    Event event = flow.event("connection", std::move(outcome));
+    event.rule = verdict.rule;
+    event.reason = std::move(reason);
+    flow.sandbox().report(std::move(event));
+  };
+  if (!connected) {
+    report(connected.error().kind == ErrorKind::permission_denied ? "deny" : "error", connected.error().message);
     guest.reset();
     co_return;
   }
-  flow.dialled = dialled->to.address;
-  flow.has_dialled = true;
-  const Watched watched(flow, *dialled->stream);
-  Event event = flow.event("connection", "allow");
-  event.rule = verdict.rule;
-  event.reason = verdict.reason;
-  flow.sandbox().report(std::move(event));
-  co_await splice(flow, guest, *dialled->stream);
-  Event end = flow.event("connection", flow.is_cut() ? "deny" : "allow");
-  end.rule = verdict.rule;
-  end.reason = flow.is_cut() ? flow.why_cut() : "closed";
-  flow.sandbox().report(std::move(end));
+  report(verdict.rule.empty() && flow.settings().policy->monitor() ? "monitor" : "allow", verdict.reason);
+  flow.sandbox().observed().note(flow.to(), flow.to().port == 443 ? Protocol::https : Protocol::tcp, "");
+  SpliceOptions options;
+  if (look) options.look = look_at_tls(flow, !verdict.rule.empty() && !flow.to().name.empty());
+  co_await splice(flow, guest, *upstream.stream, std::move(options));
+  report(flow.is_cut() ? "deny" : "allow", flow.is_cut() ? flow.why_cut() : "closed");
 }
 
 }  // namespace
@@ -41,7 +70,7 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
   const auto dialled = sandbox->services().original_destination(accepted.get());
   auto socket = http::adopt_socket(sandbox->services().executor, std::move(accepted));
   if (!socket) co_return;
-  const auto guest = http::make_plain_stream(std::move(*socket));
+  auto guest = http::make_plain_stream(std::move(*socket));
   if (!dialled) {
     guest->reset();
     co_return;
@@ -53,20 +82,49 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
   else to.address = dialled->address;
   ++sandbox->counters().connections;
   Flow flow(sandbox, to);
-  const Watched watched(flow, *guest);
   // A synthetic address that was never given to a name means nothing, whatever ranges the rules allow.
-  Verdict verdict{false, "", "this synthetic address stands for no name of this sandbox", Verdict::Handling::refuse};
+  Verdict verdict{false, "", "this synthetic address stands for no name of this sandbox", Handling::refuse};
   if (name || !NameMap::is_synthetic(dialled->address)) verdict = flow.settings().policy->connect(to);
+  if (sandbox->budget().used_up()) verdict = {false, "", "the sandbox used up its bytes", Handling::refuse};
   if (!verdict.allowed) {
     Event event = flow.event("connection", "deny");
     event.rule = verdict.rule;
     event.reason = verdict.reason;
     sandbox->report(std::move(event));
+    // Where HTTP is spoken in the clear, a sentence says who refused and why: the same check refuses each request. Elsewhere a
+    // reset is all that a client understands.
+    if (to.port == 80 && !sandbox->budget().used_up()) {
+      const Watched watched(flow, *guest);
+      Upstream upstream;
+      co_await serve_http1(flow, *guest, upstream, false, std::nullopt);
+      co_return;
+    }
     guest->reset();
     co_return;
   }
-  co_await pass_on(flow, *guest, verdict);
-  (void)needs_reading;
+  switch (handling_of(verdict, flow.settings(), to)) {
+    case Handling::inspect_http: {
+      const Watched watched(flow, *guest);
+      Upstream upstream;
+      co_await serve_http1(flow, *guest, upstream, false, std::nullopt);
+      co_return;
+    }
+    case Handling::terminate_tls: {
+      // The stream moves into the TLS session, which watches it there.
+      auto first = std::make_unique<Watched>(flow, *guest);
+      co_await terminate_tls(flow, std::move(guest), std::move(verdict));
+      first.reset();
+      co_return;
+    }
+    case Handling::tunnel:
+    case Handling::splice: {
+      const bool look = verdict.handling != Handling::splice;
+      const Watched watched(flow, *guest);
+      co_await pass_on(flow, *guest, std::move(verdict), look);
+      co_return;
+    }
+    case Handling::refuse: guest->reset();
+  }
 }
 
 }  // namespace space::egress

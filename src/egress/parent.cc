@@ -68,11 +68,12 @@ class Parent::Turn {
   std::string id_;
 };
 
-Parent::Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit)
-    : executor_(executor), config_(config), disk_(disk), audit_(audit), records_(config.data_dir / "egress" / "sandboxes"), changed_(executor) {}
+Parent::Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit, Vault vault)
+    : executor_(executor), config_(config), disk_(disk), audit_(audit), records_(config.data_dir / "egress" / "sandboxes"), vault_(std::move(vault)), changed_(executor) {}
 
 Result<> Parent::open() {
   TRY_VOID(records_.open());
+  TRY_VOID(vault_.open());
   TRY(auto found, records_.load());
   own_addresses_ = host_addresses();
   resolvers_ = config_.resolvers;
@@ -126,6 +127,7 @@ Task<> Parent::put(std::string id, Settings settings) {
       co_return fail(ErrorKind::conflict, "generation_reused", "these settings differ from those of the same generation", "use the next generation");
     }
   }
+  CO_TRY_VOID(co_await ensure_lineage(settings.tenant, settings.lineage));
   const json::object document = settings.document;
   auto save = [&] { return records_.save(id, document); };
   CO_TRY_VOID(co_await disk_.run(std::ref(save)));

@@ -12,6 +12,7 @@
 #include "egress/egress.h"
 #include "egress/records.h"
 #include "egress/settings.h"
+#include "egress/vault.h"
 #include "egress/worker_process.h"
 
 namespace space::egress {
@@ -31,7 +32,7 @@ struct ParentSandbox {
 
 class Parent {
  public:
-  Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit);
+  Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit, Vault vault);
   Result<> open();  // reads the records; blocks, before the loop runs
 
   // HTTP (docs/egress.md). All take effect in the worker before they return.
@@ -44,6 +45,14 @@ class Parent {
   Task<json::object> observed(std::string id);
   Result<const Settings*> settings(const std::string& id) const;
   json::object info() const;
+  Result<json::object> explain(const Settings& settings, const std::string& method, const std::string& url) const;
+
+  // Credentials and CAs; durable and with the worker before they return. A value is never given back.
+  Task<json::object> put_credential(std::string tenant, std::string name, Secret value);
+  json::array credentials(const std::string& tenant) const;
+  Task<> remove_credential(std::string tenant, std::string name);
+  Task<std::string> certificate(std::string tenant, std::string lineage);  // PEM; made at first use
+  Task<> remove_lineage(std::string tenant, std::string lineage);
 
   // From node.
   Task<> attach(std::string id, std::string tenant, std::string load, std::vector<Fd> sockets);
@@ -67,6 +76,8 @@ class Parent {
   asio::awaitable<void> keep_worker(std::string tenant);
   Result<> begin_worker(const std::string& tenant, TenantWorker& worker);
   void introduce(WorkerProcess& process, TenantWorker& worker, ParentSandbox& sandbox);  // settings, names, sockets
+  Task<> ensure_lineage(std::string tenant, std::string lineage);
+  void give_secrets(const std::string& tenant, WorkerProcess& process);
   void ensure_worker(const std::string& tenant);
   // A call to the tenant's worker if there is one. When it dies meanwhile, its successor starts with the new state: success.
   Task<> tell_worker(std::string tenant, Message message);
@@ -77,6 +88,8 @@ class Parent {
   BlockingPool& disk_;
   AuditLog& audit_;
   Records records_;
+  Vault vault_;
+  std::set<std::string> making_;  // lineages whose CA is being written
   std::map<std::string, std::unique_ptr<ParentSandbox>> sandboxes_;
   std::map<std::string, TenantWorker> workers_;
   std::vector<std::string> own_addresses_, resolvers_;

@@ -63,6 +63,7 @@ Result<> Parent::begin_worker(const std::string& tenant, TenantWorker& worker) {
   Message own;
   own.body = {{"type", "own"}, {"addresses", texts(own_addresses_)}};
   worker.process->tell(std::move(own));
+  give_secrets(tenant, *worker.process);
   for (auto& [id, sandbox] : sandboxes_)
     if (sandbox->tenant == tenant) introduce(*worker.process, worker, *sandbox);
   return {};

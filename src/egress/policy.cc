@@ -260,6 +260,18 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
   return {false, "", to.name.empty() ? "no CIDR rule covers this address" : "no rule allows this name, port and request", Verdict::Handling::refuse};
 }
 
+bool Policy::reads_paths(const Destination& to) const {
+  bool found = false;
+  each_match(to, [&](const Rule& rule) { found = found || !rule.path_prefixes.empty(); });
+  return found;
+}
+
+bool Policy::reads_methods(const Destination& to) const {
+  bool found = false;
+  each_match(to, [&](const Rule& rule) { found = found || !rule.methods.empty(); });
+  return found;
+}
+
 Verdict Policy::connect(const Destination& to) const { return decide(to, nullptr, nullptr); }
 Verdict Policy::request(const Destination& to, std::string_view method, std::string_view path) const { return decide(to, &method, &path); }
 

@@ -69,6 +69,9 @@ class Policy {
   Verdict connect(const Destination& to) const;
   // `path` is the request target's path as the gateway normalised it: percent-decoded where unreserved, no dot segments.
   Verdict request(const Destination& to, std::string_view method, std::string_view path) const;
+  // Does any rule for this destination look at paths, or at methods?
+  bool reads_paths(const Destination& to) const;
+  bool reads_methods(const Destination& to) const;
 
  private:
   template <class Visit>

@@ -7,6 +7,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kLongestSettings = 8 << 20;
+constexpr std::size_t kLongestQuestion = 64 << 10;
 
 Result<std::string> sandbox_of(const http::Exchange& exchange) {
   const std::string& id = exchange.param("id");
@@ -81,6 +82,28 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
     const std::size_t count = names.size();
     CO_TRY_VOID(co_await parent.put_names(id, std::move(names)));
     json::object answer{{"sandbox", id}, {"names", count}};
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("POST", "/sandboxes/{id}/explain", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(const json::object body, co_await read_object(exchange, kLongestQuestion));
+    JsonReader reader(body);
+    const std::string method = reader.text("method", 1, 32, "GET"), url = reader.text("url", 1, 16384);
+    CO_TRY_VOID(reader.done());
+    CO_TRY(const Settings* settings, parent.settings(id));
+    CO_TRY(json::object answer, parent.explain(*settings, method, url));
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("POST", "/explain", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(json::object body, co_await read_object(exchange, kLongestSettings));
+    json::object document{{"tenant", "none"}, {"lineage", "nonenonenonenonenonenone"}, {"generation", 1}};
+    for (const char* field : {"policy", "credentials"})
+      if (const auto* value = body.if_contains(field)) document[field] = *value, body.erase(field);
+    JsonReader reader(body);
+    const std::string method = reader.text("method", 1, 32, "GET"), url = reader.text("url", 1, 16384);
+    CO_TRY_VOID(reader.done());
+    CO_TRY(const Settings settings, Settings::parse(document));
+    CO_TRY(json::object answer, parent.explain(settings, method, url));
     co_return co_await reply_json(exchange, 200, std::move(answer));
   });
   router.add("GET", "/sandboxes/{id}/observed", [&parent](http::Exchange& exchange) -> Task<> {

@@ -12,6 +12,7 @@ namespace space::egress {
 
 http::Router::Middleware peer_check(std::vector<uid_t> uids);  // beside root; others: permission_denied/peer_refused
 void add_sandbox_routes(http::Router& router, Parent& parent);
+void add_secret_routes(http::Router& router, Parent& parent);  // credentials and CAs
 void add_audit_routes(http::Router& router, Parent& parent);
 
 Task<> reply_json(http::Exchange& exchange, int status, json::value body);

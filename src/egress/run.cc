@@ -46,6 +46,7 @@ Task<> serve(asio::any_io_executor executor, const EgressConfig& config, Parent&
   router.use(peer_check(config.peer_uids));
   add_sandbox_routes(router, parent);
   add_audit_routes(router, parent);
+  add_secret_routes(router, parent);
   http::Options options;
   options.server_name = "space-egress";
   http::Server server(executor, [&router](http::Exchange& exchange) { return router(exchange); }, options);
@@ -67,12 +68,13 @@ Task<> serve(asio::any_io_executor executor, const EgressConfig& config, Parent&
 Result<> run_parent(const EgressConfig& config) {
   const auto folder = config.data_dir / "egress";
   TRY_VOID(settle_down(config, folder));
+  TRY(Secret key, load_store_key(config.key_source, folder / "store.key"));
   BlockingPool disk(kDiskThreads);
   Result<> outcome;
   {
     asio::io_context loop(1);
     AuditLog audit(loop.get_executor(), disk, folder / "audit", system_clock(), {});
-    Parent parent(loop.get_executor(), config, disk, audit);
+    Parent parent(loop.get_executor(), config, disk, audit, Vault(folder / "vault", std::move(key)));
     TRY_VOID(parent.open());
     asio::co_spawn(loop, serve(loop.get_executor(), config, parent, audit), [&](std::exception_ptr error, Result<> result) {
       if (error) std::rethrow_exception(error);

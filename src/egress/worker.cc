@@ -35,6 +35,8 @@ json::object counters_json(const Counters& c, const Budget& budget, std::size_t 
 
 Worker::Worker(asio::any_io_executor executor, std::unique_ptr<Channel> channel) : executor_(executor), channel_(std::move(channel)) {
   services_.executor = executor_;
+  services_.credentials = &credentials_;
+  services_.authorities = &authorities_;
   services_.tell = [this](json::object body) {
     Message message;
     message.body = std::move(body);
@@ -82,6 +84,15 @@ Result<json::object> Worker::take(Message& message) {
     }
   } else if (type == "observed") {
     return sandbox(id)->observed().to_json();
+  } else if (type == "credential") {
+    credentials_.set(text_at(message.body, "name"), std::move(message.secret));
+  } else if (type == "forget_credential") {
+    credentials_.forget(text_at(message.body, "name"));
+  } else if (type == "authority") {
+    TRY(auto authority, Authority::load(text_at(message.body, "certificate"), message.secret));
+    authorities_.set(text_at(message.body, "lineage"), std::move(authority));
+  } else if (type == "forget_authority") {
+    authorities_.forget(text_at(message.body, "lineage"));
   } else if (type == "own") {
     std::set<Address> own;
     for (const std::string& text : texts_at(message.body, "addresses"))
@@ -105,6 +116,8 @@ Result<> Worker::start(const json::object& body) {
   }
   dialer_ = std::make_unique<Dialer>(executor_, std::move(options));
   services_.dialer = dialer_.get();
+  TRY(upstream_tls_, UpstreamTls::make(text_at(body, "ca_file")));
+  services_.upstream_tls = upstream_tls_.get();
   return {};
 }
 

@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "egress/authority.h"
 #include "egress/channel.h"
+#include "egress/credentials.h"
 #include "egress/sandbox.h"
 
 namespace space::egress {
@@ -27,6 +29,9 @@ class Worker {
   asio::any_io_executor executor_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Dialer> dialer_;
+  std::unique_ptr<UpstreamTls> upstream_tls_;
+  CredentialTable credentials_;
+  Authorities authorities_;
   Services services_;
   std::map<std::string, std::shared_ptr<Sandbox>> sandboxes_;
 };

@@ -1,4 +1,4 @@
-// Reads a message's body off a stream, whatever its framing. Internal to this folder.
+// Reads a message's body off a stream, whatever its framing. For this folder and src/egress.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The chunked transfer coding (RFC 9112, section 7.1), read strictly and bounded. Internal to this folder.
+// The chunked transfer coding (RFC 9112, section 7.1), read strictly and bounded. For this folder and src/egress.
 #pragma once
 
 #include <cstdint>

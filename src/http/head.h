@@ -1,4 +1,4 @@
-// Heads of requests and answers: found in the byte stream, checked strictly, parsed by Beast, and written. Internal to this folder.
+// Heads of requests and answers: found in the byte stream, checked strictly, parsed by Beast, and written. For this folder and src/egress.
 //
 // Beast's parser is the grammar. In front of it stand the rules that it does not enforce and that decide where a message ends,
 // because two readers that disagree on that are how requests are smuggled (RFC 9112, section 11.2): every line ends with CRLF,

@@ -1,4 +1,4 @@
-// Bytes that were read and not used yet. Internal to this folder.
+// Bytes that were read and not used yet. For this folder and src/egress.
 #pragma once
 
 #include <boost/asio/buffer.hpp>

@@ -1,4 +1,4 @@
-// What the server and the client read from and write to: a socket, plain or with TLS in front of it. Internal to this folder.
+// What the server and the client read from and write to: a socket, plain or with TLS in front of it. For this folder and src/egress.
 #pragma once
 
 #include <boost/asio/buffer.hpp>

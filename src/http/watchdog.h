@@ -1,5 +1,5 @@
 // A time limit that is set again for every piece of a transfer. Setting it is one store: the timer underneath is moved only
-// when it has to ring earlier, or when it rang too early. Internal to this folder.
+// when it has to ring earlier, or when it rang too early. For this folder and src/egress.
 #pragma once
 
 #include <chrono>
