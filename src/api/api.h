@@ -18,6 +18,10 @@ struct ApiConfig {
   // When set: written once the role listens, one line "http://127.0.0.1:7070"; removed at the end.
   std::filesystem::path address_file;
 
+  // E2B's clients reach ports of sandboxes as PORT-ID.<domain>; "": by headers alone.
+  std::string domain;
+  bool e2b_allow_unsecured = false;  // sandboxes without tokens
+
   std::filesystem::path data_dir = "/var/lib/space";          // control/space.db is made below it
   std::filesystem::path first_key_file;                       // "": <data_dir>/first.key
   std::filesystem::path node_socket = "/run/space/node.sock";

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "sk_";
 constexpr std::size_t kKeyLength = 3 + 43;
+constexpr std::string_view kE2bPrefix = "e2b_";
+constexpr std::size_t kE2bBytes = 20;
 constexpr std::size_t kShown = 8;  // of the secret, to recognise it by
 constexpr std::size_t kMostKnown = 4096;
 
@@ -34,12 +36,22 @@ std::string bearer(const http::Headers& headers) {
 }
 
 bool looks_like_key(std::string_view secret) {
+  const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (secret.starts_with(kE2bPrefix)) return secret.size() == kE2bPrefix.size() + 2 * kE2bBytes && std::ranges::all_of(secret.substr(kE2bPrefix.size()), hex);
   return secret.size() == kKeyLength && secret.starts_with(kPrefix) && std::ranges::all_of(secret, [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
          });
 }
 
-std::string new_key_secret() { return new_token(kPrefix); }
+std::string new_key_secret(KeyForm form) {
+  if (form == KeyForm::native) return new_token(kPrefix);
+  std::array<std::byte, kE2bBytes> bytes;
+  random_bytes(bytes);
+  std::string secret(kE2bPrefix);
+  secret += hex_encode(bytes);
+  wipe(bytes);
+  return secret;
+}
 
 namespace {
 
@@ -58,8 +70,11 @@ Result<control::Key> usable(const control::Key& key, control::Scope needed, std:
 Task<control::Key> KeyRing::authenticate(const http::Headers& headers, control::Scope needed) {
   if (headers.count("Authorization") == 0) co_return refuse("key_missing", "this request needs an API key");
   if (headers.count("Authorization") > 1) co_return refuse("key_malformed", "the request has more than one Authorization header");
-  const std::string secret = bearer(headers);
-  if (!looks_like_key(secret)) co_return refuse("key_malformed", "the Authorization header holds no API key");
+  co_return co_await authenticate(bearer(headers), needed);
+}
+
+Task<control::Key> KeyRing::authenticate(std::string secret, control::Scope needed) {
+  if (!looks_like_key(secret)) co_return refuse("key_malformed", "this is no API key");
   const std::string hash = hash_of(secret);
   // Looking up the hash tells an observer of time nothing about the key: hashes of guesses are spread evenly.
   if (const auto found = known_.find(hash); found != known_.end() && equal_constant_time(found->second.hash, hash))
@@ -83,8 +98,8 @@ NewKey KeyRing::make(std::string tenant, std::string name, std::string secret) c
   return {std::move(key), std::move(secret)};
 }
 
-Task<NewKey> KeyRing::create(std::string tenant, std::string name, control::Scopes scopes, std::int64_t expires_ms) {
-  NewKey made = make(std::move(tenant), std::move(name), new_key_secret());
+Task<NewKey> KeyRing::create(std::string tenant, std::string name, control::Scopes scopes, std::int64_t expires_ms, KeyForm form) {
+  NewKey made = make(std::move(tenant), std::move(name), new_key_secret(form));
   made.key.scopes = scopes;
   made.key.expires_ms = expires_ms;
   CO_TRY_VOID(co_await store_.put_key(made.key));

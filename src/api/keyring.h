@@ -17,6 +17,9 @@ struct NewKey {
   std::string secret;  // shown once
 };
 
+// E2B's clients check their key's form: "e2b_" and 40 hex digits. Such a key is as good as any other on every route.
+enum class KeyForm { native, e2b };
+
 class KeyRing {
  public:
   KeyRing(control::Store& store, const Clock& clock) : store_(store), clock_(clock) {}
@@ -24,7 +27,9 @@ class KeyRing {
   // The key in "Authorization: Bearer sk_…". unauthenticated/key_missing, key_malformed, key_unknown, key_revoked, key_expired;
   // permission_denied/scope_missing when it may not do what is `needed`.
   Task<control::Key> authenticate(const http::Headers& headers, control::Scope needed = control::Scope::run);
-  Task<NewKey> create(std::string tenant, std::string name, control::Scopes scopes = control::Scopes::all(), std::int64_t expires_ms = 0);
+  // The same for a secret that came in another header.
+  Task<control::Key> authenticate(std::string secret, control::Scope needed);
+  Task<NewKey> create(std::string tenant, std::string name, control::Scopes scopes = control::Scopes::all(), std::int64_t expires_ms = 0, KeyForm form = KeyForm::native);
   Task<control::Key> revoke(std::string tenant, std::string id);  // tenant "": anybody's
   // Records a key whose secret was made elsewhere (the first one), when no key was ever recorded. True: recorded.
   Task<bool> record_first(std::string secret);
@@ -39,7 +44,7 @@ class KeyRing {
 // The token of "Authorization: Bearer …", "" when there is none.
 std::string bearer(const http::Headers& headers);
 bool looks_like_key(std::string_view secret);
-std::string new_key_secret();
+std::string new_key_secret(KeyForm form = KeyForm::native);
 
 // For the very first start, as the user who may write there: makes the file (mode 0600) when `database` does not exist yet and
 // there is none, and gives its content; "" when neither file nor need is there. Blocks.

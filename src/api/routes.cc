@@ -30,7 +30,7 @@ Task<> identify(Services& services, Access access, Observed& exchange) {
   if (access == Access::open) co_return Result<>();
   if (access == Access::attach && exchange.headers().count("Authorization") == 1) {
     const std::string token = bearer(exchange.headers());
-    if (!token.empty() && !token.starts_with("sk_")) {
+    if (!token.empty() && !token.starts_with("sk_") && !token.starts_with("e2b_")) {
       exchange.attributes["attach_token"] = token;
       co_return Result<>();
     }

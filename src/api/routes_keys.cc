@@ -30,11 +30,13 @@ Task<> create_key(Services& services, http::Exchange& exchange) {
   if (!scopes) reader.reject("scopes", "must name one or more of read, run, publish and admin");
   auto named = reader.optional_text("tenant", 64);
   const std::int64_t life_s = reader.number("expires_in_s", 1, kLongestLifeS, 0);
+  const std::string form = reader.text("form", 1, 16, "native");
+  if (form != "native" && form != "e2b") reader.reject("form", "must be native or e2b");
   CO_TRY_VOID(reader.done());
   CO_TRY(std::string tenant, whose(exchange, std::move(named)));
   CO_TRY_VOID(co_await admit_tenant(services, tenant));
   const std::int64_t expires_ms = life_s == 0 ? 0 : services.clock.wall_ms() + life_s * 1000;
-  CO_TRY(const NewKey made, co_await services.keys.create(std::move(tenant), std::move(name), *scopes, expires_ms));
+  CO_TRY(const NewKey made, co_await services.keys.create(std::move(tenant), std::move(name), *scopes, expires_ms, form == "e2b" ? KeyForm::e2b : KeyForm::native));
   json::object out = render(made.key);
   out["key"] = made.secret;
   co_return co_await exchange.reply(http::json_response(201, json::serialize(out)));

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "control/sqlite_store.h"
+#include "e2b/e2b.h"
 #include "http/tls.h"
 
 namespace space::api {
@@ -102,18 +103,23 @@ struct Role {
         node(loop.get_executor(), config.node_socket.string(), system_clock()),
         engine(loop.get_executor(), *store, node, system_clock(), engine_options(config)),
         keys(*store, system_clock()),
-        services(loop.get_executor(), *store, engine, node, keys, system_clock()) {
+        services(loop.get_executor(), *store, engine, node, keys, system_clock()),
+        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured}) {
     services.tenants_on_tcg = config.tenants_on_tcg;
     add_routes(services, router);
     http::Options options;
     options.server_name = "space";
-    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return router(exchange); }, options);
+    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return e2b.takes(exchange) ? e2b.serve(exchange) : router(exchange); }, options);
+  }
+  e2b::Parts e2b_parts(asio::any_io_executor loop) {
+    return {loop, *store, engine, node, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }};
   }
   std::unique_ptr<control::Store> store;
   control::Node node;
   control::Engine engine;
   KeyRing keys;
   Services services;
+  e2b::E2b e2b;
   http::Router router;
   std::unique_ptr<http::Server> server;
 };

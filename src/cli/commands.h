@@ -59,6 +59,9 @@ Task<int> revoke_key(Context& context, std::string key);
 Task<int> follow_events(Context& context, std::string after);
 Task<int> show_version(Context& context);
 
+// commands_e2b.cc
+Task<int> e2b_env(Context& context, std::string name);
+
 // "key=value" pairs as a JSON object.
 Result<json::object> pairs_object(const std::vector<std::string>& pairs);
 

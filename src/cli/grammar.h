@@ -28,6 +28,8 @@ void add_process_commands(CLI::App& app, CommandLine& line);
 void add_store_commands(CLI::App& app, CommandLine& line);  // gc, store verify, backup, restore-backup
 void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
 
+void add_e2b_commands(CLI::App& app, CommandLine& line);
+
 // A callback that runs `command` as a client.
 std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&)> command, StatusOfError status_of = exit_status_of);
 

@@ -64,6 +64,8 @@ int run_api(const ServerSettings& s) {
   config.tls_certificate = s.tls_certificate;
   config.tls_key = s.tls_key;
   config.address_file = s.address_file();
+  config.domain = s.domain;
+  config.e2b_allow_unsecured = s.e2b_allow_unsecured;
   config.data_dir = s.data_dir;
   config.first_key_file = s.first_key();
   config.node_socket = s.node_socket();

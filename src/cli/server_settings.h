@@ -19,6 +19,8 @@ struct ServerSettings {
   std::string listen = "127.0.0.1:7070";
   std::filesystem::path tls_certificate;
   std::filesystem::path tls_key;
+  std::string domain;              // names PORT-ID.<domain> lead into sandboxes
+  bool e2b_allow_unsecured = false;
   std::string driver = "qemu";
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load

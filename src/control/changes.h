@@ -17,6 +17,9 @@ Result<> claim_operation(Session& session, const std::string& id, std::int64_t s
 Result<Finished> finish_operation(Session& session, const std::string& id, const Outcome& outcome, std::int64_t now_ms);
 Result<Operation> request_cancel(Session& session, const std::string& tenant, const std::string& id);
 Result<bool> end_sandbox(Session& session, const std::string& id, const std::string& reason, std::int64_t now_ms);
+Result<Sandbox> set_deadline(Session& session, const std::string& tenant, const std::string& id, std::int64_t ends_ms, bool only_later);
+Result<> put_settings(Session& session, const std::string& sandbox, const std::string& text, std::int64_t now_ms);
+std::string find_settings(Session& session, const std::string& sandbox);
 Result<bool> correct_state(Session& session, const std::string& id, SandboxState state, std::int64_t now_ms);
 
 Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,10 @@ class Engine {
   Task<Accepted> create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep);
   Task<Accepted> change(Operation operation, std::optional<Idempotency> keep);
   Task<Operation> cancel(std::string tenant, std::string id);
+  // The store's verb; the clock is set anew.
+  Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later);
+  // Asked about every sandbox whose time is over: true when it did something else about it than to delete it. At most one.
+  void on_deadline(std::function<Task<bool>(Sandbox)> ask) { at_deadline_ = std::move(ask); }
 
   // The operation as it is this moment. operation_not_found.
   Task<Operation> find(std::string tenant, std::string id);
@@ -77,6 +82,7 @@ class Engine {
   // engine_upkeep.cc
   asio::awaitable<void> watch_node();
   asio::awaitable<void> watch_deadlines();
+  asio::awaitable<bool> spared(Sandbox sandbox);
   asio::awaitable<void> reconcile_loop();
   asio::awaitable<void> prune_loop();
   Task<> reconcile();
@@ -90,6 +96,7 @@ class Engine {
   const Clock& clock_;
   EngineOptions options_;
   bool stopping_ = false;
+  std::function<Task<bool>(Sandbox)> at_deadline_;
 
   std::unordered_map<std::string, LivePtr> live_;  // by operation
   std::unordered_map<std::string, Lane> lanes_;    // by sandbox

@@ -40,15 +40,31 @@ asio::awaitable<void> Engine::ended_by_itself(std::string sandbox, std::string r
     log::warn("sandbox.ended", {{"sandbox", sandbox}, {"reason", reason}});
 }
 
+asio::awaitable<bool> Engine::spared(Sandbox sandbox) {
+  if (!at_deadline_) co_return false;
+  const std::string id = sandbox.id;
+  auto done = co_await at_deadline_(std::move(sandbox));
+  if (!done) log::warn("sandbox.deadline_failed", {{"sandbox", id}, {"error", done.error()}});
+  co_return done.value_or(false);
+}
+
+Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) {
+  auto moved = co_await store_.set_deadline(std::move(tenant), std::move(id), ends_ms, only_later);
+  deadlines_.ring();
+  co_return moved;
+}
+
 asio::awaitable<void> Engine::watch_deadlines() {
   constexpr std::int64_t kLongest = 3600'000;
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
     if (due)
-      for (const Sandbox& sandbox : *due)
+      for (const Sandbox& sandbox : *due) {
+        if (co_await spared(sandbox)) continue;
         if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
           log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
+      }
     const auto next = co_await store_.next_deadline();
     if (stopping_) co_return;
     if (rung != deadlines_.rung) continue;

@@ -43,6 +43,9 @@ const std::vector<std::vector<const char*>> kSteps = {
         "ALTER TABLE keys ADD COLUMN scopes TEXT NOT NULL DEFAULT 'admin'",
         "ALTER TABLE keys ADD COLUMN expires_ms BIGINT NOT NULL DEFAULT 0",
     },
+    {
+        "CREATE TABLE settings (sandbox TEXT PRIMARY KEY, text TEXT NOT NULL, created_ms BIGINT NOT NULL)",
+    },
 };
 
 }  // namespace

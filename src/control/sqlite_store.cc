@@ -59,6 +59,15 @@ class SqliteStore : public Store {
       return std::move(*found);
     });
   }
+  Task<> put_settings(std::string sandbox, std::string text) override {
+    return change<void>([sandbox = std::move(sandbox), text = std::move(text), now = clock_.wall_ms()](Session& s) { return changes::put_settings(s, sandbox, text, now); });
+  }
+  Task<std::string> find_settings(std::string sandbox) override {
+    return database_->read<std::string>([sandbox = std::move(sandbox)](Session& s) -> Result<std::string> { return changes::find_settings(s, sandbox); });
+  }
+  Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) override {
+    return change<Sandbox>([tenant = std::move(tenant), id = std::move(id), ends_ms, only_later](Session& s) { return changes::set_deadline(s, tenant, id, ends_ms, only_later); });
+  }
   Task<std::vector<Sandbox>> list_sandboxes(std::string tenant, Page page, SandboxFilter filter) override;
   Task<std::vector<Owned>> owned_sandboxes() override;
   Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) override {

@@ -110,6 +110,13 @@ class Store {
   virtual Task<Sandbox> find_sandbox(std::string tenant, std::string id) = 0;  // sandbox_not_found, also for another tenant's
   virtual Task<Sandbox> find_any_sandbox(std::string id) = 0;                  // for ourselves
   virtual Task<std::vector<Sandbox>> list_sandboxes(std::string tenant, Page page, SandboxFilter filter) = 0;
+  // What the API in front of a sandbox keeps beside it (E2B's options): one JSON text, "" when there is none. Written before the
+  // sandbox is accepted, so that no crash leaves a sandbox without it; what no sandbox came to is pruned.
+  virtual Task<> put_settings(std::string sandbox, std::string text) = 0;
+  virtual Task<std::string> find_settings(std::string sandbox) = 0;
+  // Moves the time at which a running sandbox is due; `only_later` never to an earlier one. sandbox_not_found; conflict when it does
+  // not run. Gives the sandbox as it is now.
+  virtual Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) = 0;
   virtual Task<std::vector<Owned>> owned_sandboxes() = 0;
   virtual Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) = 0;  // their time limit has passed
   virtual Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) = 0;  // failed or ended before that time, idle

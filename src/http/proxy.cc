@@ -45,6 +45,15 @@ Request request_for(const Exchange& exchange, const ProxyOptions& options) {
   return request;
 }
 
+Headers answer_headers(const Headers& headers, const ProxyOptions& options) {
+  Headers kept;
+  for (const auto& [name, value] : end_to_end(headers).fields()) {
+    const bool wanted = options.answer_headers.empty() || std::any_of(options.answer_headers.begin(), options.answer_headers.end(), [&](const std::string& one) { return equal_no_case(one, name); });
+    if (wanted && !equal_no_case(name, "Date") && !equal_no_case(name, "Server")) kept.add(name, value);
+  }
+  return kept;
+}
+
 // Carries the request's body, then watches the client. Returns only when the client's side failed: an upstream that takes no
 // more bytes may have answered already, and the answer's side finds out.
 Task<> carry_request(Exchange& exchange, ClientStream& upstream) {
@@ -73,10 +82,9 @@ Task<> carry_upgrade(Exchange& exchange, ClientStream& upstream, const Response&
   co_return Result<>();
 }
 
-Task<> carry_body(Exchange& exchange, ClientStream& upstream, const Response& response, bool event_stream) {
-  if (event_stream) upstream.set_body_timeout(std::chrono::milliseconds(0));
-  Headers headers = end_to_end(response.headers);
-  for (const char* own : {"Date", "Server"}) headers.remove(own);
+Task<> carry_body(Exchange& exchange, ClientStream& upstream, const Response& response, const ProxyOptions& options) {
+  if (options.event_stream) upstream.set_body_timeout(std::chrono::milliseconds(0));
+  Headers headers = answer_headers(response.headers, options);
   CO_TRY_VOID(co_await exchange.start(response.status, std::move(headers), upstream.content_length()));
   Piece piece;
   for (;;) {
@@ -87,10 +95,10 @@ Task<> carry_body(Exchange& exchange, ClientStream& upstream, const Response& re
   co_return co_await exchange.finish();
 }
 
-Task<> carry_answer(Exchange& exchange, ClientStream& upstream, bool event_stream) {
+Task<> carry_answer(Exchange& exchange, ClientStream& upstream, const ProxyOptions& options) {
   CO_TRY(const Response response, co_await upstream.head());
   if (response.status < 200) co_return fail(ErrorKind::unavailable, "bad_answer", "the other end switched protocols without being asked");
-  co_return co_await carry_body(exchange, upstream, response, event_stream);
+  co_return co_await carry_body(exchange, upstream, response, options);
 }
 
 }  // namespace
@@ -109,11 +117,11 @@ Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
   if (!protocol.empty()) {
     CO_TRY(const Response response, co_await upstream->head());
     if (response.status == 101) co_return co_await carry_upgrade(exchange, *upstream, response, std::move(protocol));
-    co_return co_await carry_body(exchange, *upstream, response, options.event_stream);
+    co_return co_await carry_body(exchange, *upstream, response, options);
   }
   // The first to end decides, and takes the other with it: the answer is complete (or cannot be), or the client is gone.
   // Whatever `upstream` has not finished by then is cut with it.
-  auto first = co_await (carry_answer(exchange, *upstream, options.event_stream) || carry_request(exchange, *upstream));
+  auto first = co_await (carry_answer(exchange, *upstream, options) || carry_request(exchange, *upstream));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return std::get<1>(std::move(first));
 }

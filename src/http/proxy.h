@@ -13,6 +13,7 @@ struct ProxyOptions {
   std::string target;     // the request target at the other side
   Headers set_headers;    // added or replaced on the way in
   std::vector<std::string> drop_headers;  // beside the hop-by-hop ones (RFC 9110, 7.6.1), which always go
+  std::vector<std::string> answer_headers;  // when there are some: only these of the answer go on
   bool event_stream = false;              // no time limit between pieces of the answer
   bool upgrade = false;                   // a WebSocket may follow (RFC 6455, section 4): bytes both ways, without a time limit
   bool slow_body = false;                 // none between pieces of the request either: standard input

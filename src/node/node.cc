@@ -90,13 +90,15 @@ class Node {
 
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
     CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
-    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits};
+    CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
+    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens};
     http::Router router;
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
     add_sandbox_routes(router, routes);
     add_command_routes(router, routes);
     add_file_routes(router, routes);
+    add_envd_routes(router, routes);
 
     http::Options options;
     options.server_name = "space-node";

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "http/router.h"
 #include "node/sandboxes.h"
+#include "node/tokens.h"
 #include "template/release.h"
 
 namespace space::node {
@@ -22,6 +23,7 @@ struct RouteParts {  // all outlive the router
   BlockingPool& disk;
   std::string vmm_version;        // as the warden says
   std::string limits;
+  const TokenKey& tokens;
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
 };
 
@@ -29,6 +31,7 @@ void add_node_routes(http::Router& router, RouteParts& parts);      // info, eve
 void add_sandbox_routes(http::Router& router, RouteParts& parts);   // lifecycle, for the api role
 void add_command_routes(http::Router& router, RouteParts& parts);   // data plane: command sessions
 void add_file_routes(http::Router& router, RouteParts& parts);      // data plane: files and watch
+void add_envd_routes(http::Router& router, RouteParts& parts);      // data plane: E2B's in-sandbox protocol
 
 // Shared by them.
 json::array spans_json(const std::vector<Span>& spans);

@@ -69,10 +69,20 @@ Task<> fake_attach(http::Exchange& e, FakeAgent& agent) {
   co_return Result<>{};
 }
 
+// What arrived at the agent.
+Task<> show_request(http::Exchange& e, FakeAgent& agent) {
+  std::string text = e.target().raw;
+  for (const auto& [name, value] : e.headers().fields()) text += fmt::format("|{}: {}", name, value);
+  agent.attached.push_back(text);
+  http::Response response = http::json_response(200, "{}");
+  response.headers.set("Set-Cookie", "a=b");
+  co_return co_await e.reply(std::move(response));
+}
+
 struct World {
   explicit World(asio::io_context& loop)
       : executor(loop.get_executor()), agent_server(executor, [this](http::Exchange& e) { return agent.router(e); }),
-        parts{executor, sandboxes, pools, events, templates, driver, disk, "0", "none", milliseconds(300)},
+        parts{executor, sandboxes, pools, events, templates, driver, disk, "0", "none", tokens, milliseconds(300)},
         server(executor, [this](http::Exchange& e) { return router(e); }),
         client(executor, http::unix_connector((dir.path() / "node.sock").string())) {
     EXPECT_TRUE(records.open());
@@ -86,6 +96,10 @@ struct World {
     add_sandbox_routes(router, parts);
     add_command_routes(router, parts);
     add_file_routes(router, parts);
+    add_envd_routes(router, parts);
+    agent.router.add("GET", "/health", [](http::Exchange& e) { return e.reply({204, {}, {}}); });
+    agent.router.add("GET", "/files", [this](http::Exchange& e) { return show_request(e, agent); });
+    agent.router.add("POST", "/process.Process/List", [this](http::Exchange& e) { return show_request(e, agent); });
     EXPECT_TRUE(server.serve(listen_unix(dir.path() / "node.sock", SOCK_STREAM, 0600).value()));
   }
 
@@ -116,6 +130,7 @@ struct World {
 
   asio::any_io_executor executor;
   TempDir dir = TempDir::make("/tmp", "space-routes-test").value();
+  TokenKey tokens = TokenKey::open(dir.path() / "token.key").value();
   RecordStore records{dir.path()};
   BlockingPool disk{2};
   FakeAgent agent;
@@ -358,6 +373,81 @@ TEST_F(RoutesTest, EventsTellOfAnEnd) {
     EXPECT_NE(text.find(id), std::string::npos);
     EXPECT_EQ(co_await w.code_of("POST", "/v1/sandboxes/" + id + "/commands", R"({"argv":["true"]})"), "sandbox_ended");
   });
+}
+
+struct Envd {
+  World& w;
+  std::string id, token;
+  asio::awaitable<int> status(std::string method, std::string target, http::Headers headers = {}) {
+    http::Request request;
+    request.method = std::move(method);
+    request.target = "/v1/sandboxes/" + id + "/envd" + target;
+    request.headers = std::move(headers);
+    const auto answer = co_await w.client.request(std::move(request));
+    EXPECT_FALSE(answer->headers.has("Set-Cookie"));
+    co_return answer->status;
+  }
+};
+
+asio::awaitable<Envd> envd_of(World& w) {
+  const std::string id = co_await w.create();
+  const auto answer = co_await w.send("GET", "/v1/sandboxes/" + id + "/tokens");
+  co_return Envd{w, id, std::string(parse_json_object(answer->body).value().at("envd").as_string())};
+}
+
+TEST_F(RoutesTest, SdkTrafficNeedsTheSandboxesToken) {
+  run([](World& w) -> asio::awaitable<void> {
+    Envd envd = co_await envd_of(w), other = co_await envd_of(w);
+    EXPECT_NE(envd.token, other.token);
+    EXPECT_EQ(co_await envd.status("GET", "/health"), 204);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List"), 401);
+    const http::Headers right{{"X-Access-Token", envd.token}, {"X-API-KEY", "secret"}, {"Authorization", "Basic cm9vdDo="}}, wrong{{"X-Access-Token", other.token}};
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", wrong), 401);
+    EXPECT_TRUE(w.agent.attached.empty());
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", right), 200);
+    EXPECT_EQ(w.agent.attached.back().find(envd.token), std::string::npos);
+    EXPECT_EQ(w.agent.attached.back().find("secret"), std::string::npos);
+    EXPECT_NE(w.agent.attached.back().find("Basic cm9vdDo="), std::string::npos);
+    const http::Headers open{{"Space-Access", "open"}};
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", open), 200);
+    // The agent's own protocol, and what E2B's clients never call, stay behind.
+    EXPECT_EQ(co_await envd.status("POST", "/v1/init", right), 404);
+    EXPECT_EQ(co_await envd.status("POST", "/init", right), 404);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/Other", right), 404);
+  });
+}
+
+TEST_F(RoutesTest, SignedUrlsOfFilesAreGoodForWhatTheySay) {
+  run([](World& w) -> asio::awaitable<void> {
+    Envd envd = co_await envd_of(w);
+    const auto target = [&](const std::string& path, const std::string& signature, const std::string& more = {}) {
+      return "/files?path=" + percent_encode(path) + "&username=user&signature=" + percent_encode(signature) + more;
+    };
+    const std::string good = file_signature("a b", "read", "user", envd.token, "");
+    EXPECT_EQ(co_await envd.status("GET", target("a b", good)), 200);
+    EXPECT_EQ(co_await envd.status("GET", target("other", good)), 401);
+    EXPECT_EQ(co_await envd.status("POST", target("a b", good)), 401);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", good, "&signature_expiration=99999999999")), 401);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "99999999999"), "&signature_expiration=99999999999")), 200);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")), 401);
+    const http::Headers wrong{{"X-Access-Token", "x"}};
+    EXPECT_EQ(co_await envd.status("GET", target("a b", good), wrong), 401);
+  });
+}
+
+TEST_F(RoutesTest, SdkTrafficToWhatCannotAnswerIs502) {
+  run([](World& w) -> asio::awaitable<void> {
+    Envd envd = co_await envd_of(w);
+    EXPECT_EQ(co_await w.code_of("POST", "/v1/sandboxes/" + envd.id + "/pause", R"({"operation":"p"})"), "200");
+    EXPECT_EQ(co_await envd.status("GET", "/health"), 502);
+    envd.id = new_id();
+    EXPECT_EQ(co_await envd.status("GET", "/health"), 502);
+  });
+}
+
+TEST(Tokens, TheSignatureIsThatOfE2b) {
+  // The example of E2B's own documentation of signatures.
+  EXPECT_EQ(file_signature("hello.txt", "read", "user", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0", ""), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "template": {"base", "http", "wire", "vmm", "net", "snapshot"},
     "node": {"base", "http", "wire", "vmm", "net", "snapshot", "template"},
     "control": {"base", "http", "wire"},
-    "api": {"base", "http", "wire", "control"},
+    "api": {"base", "http", "wire", "control", "e2b"},
     "e2b": {"base", "http", "wire", "control"},
     "egress": {"base", "http", "wire"},
     # The command starts the roles through their entry headers, builds templates and keeps the store in order; otherwise it is a client.

@@ -65,7 +65,7 @@ def left_files(server):
     for place in (server.data_dir / "node", server.run_dir / "node", server.run_dir / "warden"):
         for folder, folders, files in os.walk(place):
             for name in files:
-                if not (name.startswith("lock") or name.endswith(".json") and folder == str(place)):
+                if not (name.startswith(("lock", "token.key")) or name.endswith(".json") and folder == str(place)):
                     yield Path(folder) / name
 
 

@@ -1,0 +1,117 @@
+#include "e2b/e2b.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "e2b/state.h"
+
+namespace space::e2b {
+namespace {
+
+// The first words of E2B's paths. "v2" and "v3" are E2B's alone; SPACE's own begin with "v1".
+constexpr std::array kFirst = {"sandboxes", "snapshots", "templates", "volumes", "volumecontent", "secrets", "teams", "health", "api-keys", "access-tokens", "v2", "v3"};
+
+std::string key_of(const http::Headers& headers) {
+  if (headers.has("X-API-KEY")) return std::string(headers.get("X-API-KEY"));
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view value = headers.get("Authorization");
+  return value.starts_with(kBearer) ? std::string(value.substr(kBearer.size())) : std::string();
+}
+
+// Every route but /health needs a key.
+Task<> identify(State& state, http::Exchange& exchange, const http::Handler& next) {
+  if (exchange.target().segments[0] == "health") co_return co_await next(exchange);
+  std::string secret = key_of(exchange.headers());
+  if (secret.empty()) co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY", "`space e2b env` prints what to set");
+  const control::Scope needed = exchange.method() == "GET" ? control::Scope::read : control::Scope::run;
+  CO_TRY(const control::Key key, co_await state.parts.authenticate(std::move(secret), needed));
+  exchange.attributes["tenant"] = key.tenant;
+  exchange.attributes["key"] = key.id;
+  co_return co_await next(exchange);
+}
+
+// A sandbox whose time is over: paused when that was asked for.
+Task<bool> at_deadline(State& state, control::Sandbox sandbox) {
+  CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
+  if (!settings->auto_pause) co_return false;
+  if (state.moving.contains(sandbox.id)) co_return true;
+  Found found{std::move(sandbox), settings, true};
+  const std::string id = found.sandbox.id;
+  auto paused = co_await pause(state, std::move(found), settings->pause_memory);
+  if (!paused && paused.error().kind == ErrorKind::not_found) co_return true;
+  if (!paused) co_return fail(std::move(paused).error());
+  log::info("e2b.paused_at_timeout", {{"sandbox", id}});
+  co_return true;
+}
+
+Task<> health(State&, http::Exchange& exchange) { return reply_empty(exchange); }
+
+}  // namespace
+
+E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::move(parts), std::move(options))) {
+  State& state = *state_;
+  state.router.use([&state](http::Exchange& x, const http::Handler& next) { return identify(state, x, next); });
+  add(state, "GET", "/health", health);
+  add_sandbox_routes(state);
+  add_lifecycle_routes(state);
+  add_figure_routes(state);
+  add_template_routes(state);
+  add_missing_routes(state);
+  state.parts.engine.on_deadline([&state](control::Sandbox sandbox) { return at_deadline(state, std::move(sandbox)); });
+}
+
+E2b::~E2b() = default;
+
+bool E2b::takes(const http::Exchange& exchange) const {
+  if (is_traffic(*state_, exchange)) return true;
+  const auto& path = exchange.target().segments;
+  return !path.empty() && std::find(kFirst.begin(), kFirst.end(), path[0]) != kFirst.end();
+}
+
+Task<> E2b::serve(http::Exchange& exchange) {
+  if (is_traffic(*state_, exchange)) co_return co_await carry_traffic(*state_, exchange);
+  const std::int64_t began_us = state_->parts.clock.monotonic_us();
+  auto done = co_await state_->router(exchange);
+  const std::string_view raw = exchange.target().raw;
+  log::info("e2b.request", {{"method", exchange.method()},
+                            {"path", raw.substr(0, raw.find('?'))},
+                            {"us", state_->parts.clock.monotonic_us() - began_us},
+                            {"tenant", tenant_of(exchange)},
+                            {"error", done ? std::string() : describe(done.error())}});
+  if (done || exchange.started()) co_return done;
+  co_return co_await exchange.reply(error_answer(done.error()));
+}
+
+const std::string& tenant_of(const http::Exchange& exchange) {
+  static const std::string kNone;
+  const auto found = exchange.attributes.find("tenant");
+  return found == exchange.attributes.end() ? kNone : found->second;
+}
+
+void add(State& state, std::string_view method, std::string_view pattern, Handler handler) {
+  state.router.add(method, pattern, [&state, handler](http::Exchange& exchange) { return handler(state, exchange); });
+}
+
+Task<> reply(http::Exchange& exchange, int status, const json::value& body) {
+  http::Response response = http::json_response(status, json::serialize(body));
+  co_return co_await exchange.reply(std::move(response));
+}
+
+Task<> reply_empty(http::Exchange& exchange) {
+  http::Response response;
+  response.status = 204;
+  co_return co_await exchange.reply(std::move(response));
+}
+
+http::Response error_answer(const Error& error) {
+  const int status = http_status(error.kind);
+  std::string message = error.message;
+  if (!error.next.empty()) message += " (" + error.next + ")";
+  const json::object body{{"code", status}, {"message", message}, {"error_code", error.code}};
+  http::Response response = http::json_response(status, json::serialize(body));
+  if (error.kind == ErrorKind::resource_exhausted) response.headers.set("Retry-After", "1");
+  return response;
+}
+
+}  // namespace space::e2b

@@ -1,0 +1,111 @@
+// A sandbox's figures. They are taken when somebody asks, at most every few seconds, and kept for an hour.
+#include <charconv>
+#include <fmt/format.h>
+
+#include "e2b/request.h"
+#include "e2b/state.h"
+
+namespace space::e2b {
+namespace {
+
+constexpr std::int64_t kEvery_ms = 4'000;
+constexpr std::size_t kMostSamples = 900;
+constexpr std::int64_t kMost = INT64_MAX;
+
+// What the guest says of itself, read strictly.
+Result<json::object> read_figures(std::string_view text) {
+  TRY(const json::object object, parse_json_object(text, 16 << 10));
+  JsonReader r(object, "metrics");
+  r.ignore_unknown();
+  json::object out{{"cpuCount", r.number("cpu_count", 0, 1024)},      {"memUsed", r.number("mem_used", 0, kMost)},   {"memTotal", r.number("mem_total", 0, kMost)},
+                   {"memCache", r.number("mem_cache", 0, kMost)},     {"diskUsed", r.number("disk_used", 0, kMost)}, {"diskTotal", r.number("disk_total", 0, kMost)}};
+  TRY_VOID(r.done());
+  const json::value* share = object.if_contains("cpu_used_pct");
+  out["cpuUsedPct"] = share && share->is_number() ? share->to_number<double>() : 0.0;
+  return out;
+}
+
+Task<> take_sample(State& state, const control::Sandbox& sandbox) {
+  std::vector<Sample>& samples = state.samples[sandbox.id];
+  const std::int64_t now = state.parts.clock.wall_ms();
+  if (!samples.empty() && now - samples.back().time_ms < kEvery_ms) co_return Result<>();
+  http::Request request;
+  request.target = fmt::format("/v1/sandboxes/{}/envd/metrics", sandbox.id);
+  request.headers.set("Space-Access", "open");
+  auto answer = co_await state.parts.node.forwarding().request(std::move(request), 16 << 10);
+  if (!answer) co_return fail(control::node_unavailable(answer.error().message));
+  if (answer->status != 200) co_return fail(ErrorKind::unavailable, "agent_not_answering", "the sandbox does not tell its figures");
+  CO_TRY(json::object figures, read_figures(answer->body));
+  std::vector<Sample>& now_there = state.samples[sandbox.id];  // others may have changed the map
+  if (now_there.size() >= kMostSamples) now_there.erase(now_there.begin());
+  now_there.push_back({now, std::move(figures)});
+  co_return Result<>();
+}
+
+json::object render(const Sample& sample) {
+  json::object out = sample.figures;
+  out["timestamp"] = rfc3339(sample.time_ms);
+  out["timestampUnix"] = sample.time_ms / 1000;
+  return out;
+}
+
+Result<std::int64_t> seconds(const http::Target& target, std::string_view name, std::int64_t absent) {
+  const auto text = target.query_value(name);
+  if (!text) return absent;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (text->empty() || error != std::errc() || end != text->data() + text->size())
+    return fail(ErrorKind::invalid_argument, "invalid_request", fmt::format("{} must be a time in whole seconds", name));
+  return value;
+}
+
+Task<> metrics(State& state, http::Exchange& exchange) {
+  CO_TRY(const std::int64_t from, seconds(exchange.target(), "start", 0));
+  CO_TRY(const std::int64_t to, seconds(exchange.target(), "end", kMost / 1000));
+  CO_TRY(const Found found, co_await find(state, exchange));
+  if (found.running) CO_TRY_VOID(co_await take_sample(state, found.sandbox));
+  json::array out;
+  for (const Sample& sample : state.samples[found.sandbox.id])
+    if (sample.time_ms / 1000 >= from && sample.time_ms / 1000 <= to) out.push_back(render(sample));
+  co_return co_await reply(exchange, 200, out);
+}
+
+Task<> latest_metrics(State& state, http::Exchange& exchange) {
+  json::object out;
+  const std::string ids = exchange.target().query_value("sandbox_ids").value_or("");
+  for (std::string_view rest = ids; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    const std::string one(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    CO_TRY(std::string id, sandbox_id(one));
+    auto found = co_await find(state, tenant_of(exchange), id);
+    if (!found || !found->running || out.size() >= 100) continue;
+    if (auto taken = co_await take_sample(state, found->sandbox); taken && !state.samples[id].empty()) out[id] = render(state.samples[id].back());
+  }
+  const json::object answer{{"sandboxes", std::move(out)}};
+  co_return co_await reply(exchange, 200, answer);
+}
+
+// SPACE keeps no log of what happens inside a sandbox: its commands' output belongs to their clients.
+Task<> logs_v1(State& state, http::Exchange& exchange) {
+  CO_TRY_VOID(co_await find(state, exchange));
+  const json::object out{{"logs", json::array()}, {"logEntries", json::array()}};
+  co_return co_await reply(exchange, 200, out);
+}
+
+Task<> logs_v2(State& state, http::Exchange& exchange) {
+  CO_TRY_VOID(co_await find(state, exchange));
+  const json::object out{{"logs", json::array()}};
+  co_return co_await reply(exchange, 200, out);
+}
+
+}  // namespace
+
+void add_figure_routes(State& state) {
+  add(state, "GET", "/sandboxes/{id}/metrics", metrics);
+  add(state, "GET", "/sandboxes/metrics", latest_metrics);
+  add(state, "GET", "/sandboxes/{id}/logs", logs_v1);
+  add(state, "GET", "/v2/sandboxes/{id}/logs", logs_v2);
+}
+
+}  // namespace space::e2b

@@ -1,0 +1,104 @@
+// Templates as E2B shows them, and what of E2B this server does not do: each says so, and what to do in its place.
+#include <fmt/format.h>
+
+#include "e2b/request.h"
+#include "e2b/state.h"
+
+namespace space::e2b {
+namespace {
+
+Task<json::object> ask_node(State& state, std::string target) {
+  http::Request request;
+  request.target = std::move(target);
+  auto answer = co_await state.parts.node.forwarding().request(std::move(request), 4 << 20);
+  if (!answer) co_return fail(control::node_unavailable(answer.error().message));
+  if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
+  co_return parse_json_object(answer->body, 4 << 20);
+}
+
+// E2B's clients read a build's id as a UUID: the digest's first bits in that form.
+std::string build_id(std::string_view digest) {
+  std::string hex(digest.substr(digest.find(':') == std::string_view::npos ? 0 : digest.find(':') + 1));
+  hex.resize(32, '0');
+  return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4), hex.substr(20, 12));
+}
+
+Result<json::object> render(const json::object& release) {
+  JsonReader r(release, "template");
+  r.ignore_unknown();
+  const std::string name = r.text("name", 1, 128), tag = r.text("tag", 0, 128, ""), digest = r.text("digest", 1, 128), created = r.text("created_at", 1, 40);
+  const std::int64_t cpus = r.number("cpus", 1, 1024, 1), memory = r.number("memory_mib", 1, 1 << 24, 512), disk = r.number("disk_mib", 1, 1 << 28, 4096);
+  TRY_VOID(r.done());
+  const std::string id = template_id_of(fmt::format("{}:{}", name, tag));
+  return json::object{{"templateID", id},       {"buildID", build_id(digest)}, {"cpuCount", cpus},        {"memoryMB", memory},         {"diskSizeMB", disk},
+                      {"public", true},         {"aliases", json::array{id}},  {"names", json::array{id}}, {"createdAt", created},       {"updatedAt", created},
+                      {"createdBy", nullptr},   {"lastSpawnedAt", nullptr},    {"spawnCount", 0},         {"buildCount", 1},            {"envdVersion", kEnvdVersion},
+                      {"buildStatus", "ready"}};
+}
+
+Task<> list(State& state, http::Exchange& exchange) {
+  CO_TRY(const json::object answer, co_await ask_node(state, "/v1/templates"));
+  JsonReader r(answer);
+  r.ignore_unknown();
+  const json::array* items = r.array("templates", 10'000);
+  CO_TRY_VOID(r.done());
+  json::array out;
+  if (items)
+    for (const json::value& item : *items) {
+      if (!item.is_object()) continue;
+      CO_TRY(json::object one, render(item.get_object()));
+      out.push_back(std::move(one));
+    }
+  co_return co_await reply(exchange, 200, out);
+}
+
+Task<> alias(State& state, http::Exchange& exchange) {
+  CO_TRY(const std::string reference, template_reference(exchange.param("alias")));
+  auto found = co_await ask_node(state, "/v1/templates/" + reference);
+  if (!found && found.error().kind == ErrorKind::not_found)
+    co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", exchange.param("alias")));
+  if (!found) co_return fail(std::move(found).error());
+  const json::object out{{"templateID", template_id_of(reference)}, {"public", true}};
+  co_return co_await reply(exchange, 200, out);
+}
+
+template <const char* const& kWhat>
+Task<> missing(State&, http::Exchange&) {
+  co_return fail(ErrorKind::invalid_argument, "not_supported", kWhat);
+}
+
+constexpr const char* kBuilds = "this server builds no templates for SDK clients: an operator builds them with `space template build`";
+constexpr const char* kTags = "this server's template tags are set when a template is published";
+constexpr const char* kVolumes = "this server has no volumes: keep files in the sandbox";
+constexpr const char* kSecrets = "this server keeps no secrets for SDK clients";
+constexpr const char* kTeams = "this server knows API keys and no teams: set E2B_API_KEY in place of a login";
+
+}  // namespace
+
+void add_template_routes(State& state) {
+  add(state, "GET", "/templates", list);
+  add(state, "GET", "/v2/templates", list);
+  add(state, "GET", "/templates/aliases/{alias}", alias);
+}
+
+void add_missing_routes(State& state) {
+  for (const char* method : {"GET", "POST"}) {
+    add(state, method, "/volumes", missing<kVolumes>);
+    add(state, method, "/secrets", missing<kSecrets>);
+    add(state, method, "/secrets/{secret}", missing<kSecrets>);
+  }
+  add(state, "GET", "/volumes/{volume}", missing<kVolumes>);
+  add(state, "DELETE", "/volumes/{volume}", missing<kVolumes>);
+  add(state, "DELETE", "/secrets/{secret}", missing<kSecrets>);
+  for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE"}) add(state, method, "/volumecontent/{volume}/{kind}", missing<kVolumes>);
+  add(state, "GET", "/teams", missing<kTeams>);
+  add(state, "POST", "/v3/templates", missing<kBuilds>);
+  add(state, "GET", "/templates/{template}/files/{hash}", missing<kBuilds>);
+  add(state, "POST", "/v2/templates/{template}/builds/{build}", missing<kBuilds>);
+  add(state, "GET", "/templates/{template}/builds/{build}/status", missing<kBuilds>);
+  add(state, "POST", "/templates/tags", missing<kTags>);
+  add(state, "DELETE", "/templates/tags", missing<kTags>);
+  add(state, "GET", "/templates/{template}/tags", missing<kTags>);
+}
+
+}  // namespace space::e2b

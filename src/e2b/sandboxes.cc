@@ -1,0 +1,140 @@
+// Finding, changing and remembering sandboxes for the handlers.
+#include <fmt/format.h>
+
+#include "base/encoding.h"
+#include "base/random.h"
+#include "e2b/request.h"
+#include "e2b/state.h"
+
+namespace space::e2b {
+namespace {
+
+using control::OperationKind;
+using control::OperationState;
+using control::SandboxState;
+
+constexpr std::size_t kMostKnown = 10'000;
+constexpr std::chrono::seconds kPatience{120};  // for one operation; clients wait a minute
+
+auto not_found(const std::string& id) {
+  return fail(ErrorKind::not_found, "sandbox_not_found", fmt::format("Sandbox \"{}\" doesn't exist or you don't have access to it", id));
+}
+
+// The sandbox is on its way between running and paused for as long as this lives.
+class Moving {
+ public:
+  Moving(State& state, std::string id) : state_(state), id_(std::move(id)) { state_.moving.insert(id_); }
+  Moving(const Moving&) = delete;
+  Moving& operator=(const Moving&) = delete;
+  ~Moving() {
+    state_.moving.erase(id_);
+    state_.moved.notify_all();
+  }
+
+ private:
+  State& state_;
+  std::string id_;
+};
+
+}  // namespace
+
+bool is_running(SandboxState state) { return state == SandboxState::running; }
+bool is_paused(SandboxState state) { return state == SandboxState::paused; }
+
+Task<std::shared_ptr<const Settings>> settings_of(State& state, std::string id) {
+  if (const auto known = state.known.find(id); known != state.known.end()) co_return known->second;
+  CO_TRY(const std::string text, co_await state.parts.store.find_settings(id));
+  CO_TRY(Settings settings, decode_settings(text));
+  if (state.known.size() >= kMostKnown) state.known.clear();
+  co_return state.known[id] = std::make_shared<const Settings>(std::move(settings));
+}
+
+Task<> put_settings(State& state, std::string id, Settings settings) {
+  std::string text = encode(settings);
+  CO_TRY_VOID(co_await state.parts.store.put_settings(id, std::move(text)));
+  if (state.known.size() >= kMostKnown) state.known.clear();
+  state.known[id] = std::make_shared<const Settings>(std::move(settings));
+  co_return Result<>();
+}
+
+Task<Found> find(State& state, std::string tenant, std::string id) {
+  while (state.moving.contains(id)) co_await state.moved.wait();
+  auto sandbox = co_await state.parts.store.find_sandbox(std::move(tenant), id);
+  if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return not_found(id);
+  if (!sandbox) co_return fail(std::move(sandbox).error());
+  if (!is_running(sandbox->state) && !is_paused(sandbox->state)) co_return not_found(id);
+  CO_TRY(const auto settings, co_await settings_of(state, id));
+  const bool running = is_running(sandbox->state);
+  co_return Found{std::move(*sandbox), settings, running};
+}
+
+Task<Found> find(State& state, const http::Exchange& exchange) {
+  CO_TRY(std::string id, sandbox_id(exchange.param("id")));
+  co_return co_await find(state, tenant_of(exchange), std::move(id));
+}
+
+Task<control::Sandbox> change(State& state, std::string tenant, std::string id, OperationKind kind) {
+  control::Operation operation;
+  operation.id = new_id();
+  operation.tenant = tenant;
+  operation.sandbox = std::move(id);
+  operation.kind = kind;
+  if (kind == OperationKind::remove) operation.reason = "requested";
+  operation.created_ms = state.parts.clock.wall_ms();
+  CO_TRY(control::Accepted accepted, co_await state.parts.engine.change(std::move(operation), std::nullopt));
+  control::Operation over = std::move(accepted.operation);
+  if (!is_finished(over.state)) {
+    CO_TRY(over, co_await state.parts.engine.wait(tenant, over.id, kPatience));
+  }
+  if (!is_finished(over.state)) co_return fail(ErrorKind::unavailable, "operation_slow", "the operation takes longer than a request may", "ask again in a while");
+  if (over.state != OperationState::succeeded)
+    co_return fail(over.error.value_or(Error{ErrorKind::internal, "operation_failed", "the operation failed", ""}));
+  if (kind == OperationKind::remove) co_return std::move(accepted.sandbox);
+  co_return co_await state.parts.store.find_sandbox(tenant, over.sandbox);
+}
+
+Task<> pause(State& state, Found found, bool memory) {
+  if (state.moving.contains(found.sandbox.id)) {
+    CO_TRY(found, co_await find(state, found.sandbox.tenant, found.sandbox.id));
+    if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused already", found.sandbox.id));
+  }
+  const Moving moving(state, found.sandbox.id);
+  Settings settings = *found.settings;
+  settings.paused_ms = state.parts.clock.wall_ms();
+  if (!memory)
+    co_return fail(ErrorKind::invalid_argument, "not_supported", "this server keeps a paused sandbox's memory: leave memory out");
+  CO_TRY_VOID(co_await change(state, found.sandbox.tenant, found.sandbox.id, OperationKind::pause));
+  co_return co_await put_settings(state, found.sandbox.id, std::move(settings));
+}
+
+Task<Found> wake(State& state, Found found) {
+  if (state.moving.contains(found.sandbox.id)) {  // somebody else is at it
+    CO_TRY(found, co_await find(state, found.sandbox.tenant, found.sandbox.id));
+    if (found.running) co_return found;
+  }
+  const Moving moving(state, found.sandbox.id);
+  Settings settings = *found.settings;
+  settings.started_ms = state.parts.clock.wall_ms();
+  settings.paused_ms = 0;
+  CO_TRY(found.sandbox, co_await change(state, found.sandbox.tenant, found.sandbox.id, OperationKind::resume));
+  CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
+  CO_TRY(found.settings, co_await settings_of(state, found.sandbox.id));
+  found.running = true;
+  co_return found;
+}
+
+Task<Tokens> tokens_of(State& state, const control::Sandbox& sandbox) {
+  http::Request request;
+  request.target = fmt::format("/v1/sandboxes/{}/tokens", sandbox.id);
+  request.headers.set("Space-Tenant", sandbox.tenant);
+  auto answer = co_await state.parts.node.forwarding().request(std::move(request));
+  if (!answer) co_return fail(control::node_unavailable(answer.error().message));
+  if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
+  CO_TRY(const json::object object, parse_json_object(answer->body));
+  JsonReader r(object);
+  Tokens tokens{r.text("envd", 32, 128), r.text("traffic", 32, 128)};
+  CO_TRY_VOID(r.done());
+  co_return tokens;
+}
+
+}  // namespace space::e2b

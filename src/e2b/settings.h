@@ -1,0 +1,30 @@
+// What E2B's API remembers of a sandbox beside what SPACE knows: its options as the client gave them. Kept as JSON by the store.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace space::e2b {
+
+struct Settings {
+  bool secure = true;           // files and processes need the sandbox's token
+  bool auto_pause = false;      // at the end of its time it is paused, else deleted
+  bool pause_memory = true;     // with auto_pause: memory is kept
+  bool auto_resume = false;     // traffic wakes it
+  std::int64_t timeout_s = 300;  // of its create: what traffic that wakes it gives it anew
+  std::int64_t started_ms = 0;  // its last run
+  std::int64_t paused_ms = 0;   // 0: not paused through this API
+  std::optional<bool> internet;  // allow_internet_access, when it was given
+  bool public_traffic = true;   // ports need no token
+  std::string mask_host;        // the Host that its servers see, with ${PORT}; "": as sent
+  json::object network;         // as it is shown: no secrets
+};
+
+std::string encode(const Settings& settings);
+// Of what was stored; "" gives the defaults, which are those of a sandbox made through the native API.
+Result<Settings> decode_settings(std::string_view text);
+
+}  // namespace space::e2b

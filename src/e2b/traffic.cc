@@ -1,0 +1,135 @@
+// The way of an SDK's requests into a sandbox: where they go, whether the sandbox can answer, and on to node, which checks the
+// sandbox's token before the guest sees a byte. Port 49983 is the in-sandbox protocol; others are the guest's own servers.
+#include <boost/asio/ip/address.hpp>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "e2b/request.h"
+#include "e2b/state.h"
+#include "http/proxy.h"
+
+namespace space::e2b {
+namespace {
+
+constexpr std::uint16_t kEnvdPort = 49983;
+constexpr const char* kIdHeader = "E2b-Sandbox-Id";
+constexpr const char* kPortHeader = "E2b-Sandbox-Port";
+
+std::string_view host_name(const http::Exchange& exchange) {
+  std::string_view host = exchange.headers().get("Host");
+  if (host.starts_with('[')) return host.substr(0, host.find(']') == std::string_view::npos ? host.size() : host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+// Headers lead into sandboxes only where no page of a sandbox can be served from: else one sandbox's page could ask another's.
+bool takes_headers(const State& state, std::string_view host) {
+  if (host == "localhost" || host.starts_with("sandbox.")) return true;
+  if (!state.options.domain.empty() && host == state.options.domain) return false;
+  boost::system::error_code error;
+  const std::string bare(host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host);
+  asio::ip::make_address(bare, error);
+  return !error;
+}
+
+std::optional<std::uint16_t> port_number(std::string_view text) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || text[0] == '0' || error != std::errc() || end != text.data() + text.size() || value > 65'535) return std::nullopt;
+  return static_cast<std::uint16_t>(value);
+}
+
+bool has_headers(const http::Exchange& exchange) { return exchange.headers().has(kIdHeader) || exchange.headers().has(kPortHeader); }
+
+// The label in front of ".<domain>": "" when the host is another one.
+std::string_view label_of(const State& state, std::string_view host) {
+  const std::string& domain = state.options.domain;
+  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain) || host[host.size() - domain.size() - 1] != '.') return {};
+  const std::string_view label = host.substr(0, host.size() - domain.size() - 1);
+  return label.find('.') == std::string_view::npos ? label : std::string_view();
+}
+
+Result<Destination> destination(const State& state, const http::Exchange& exchange) {
+  const auto bad = [](const char* why) { return fail(ErrorKind::invalid_argument, "bad_destination", why); };
+  Destination out;
+  std::string_view id, port;
+  if (has_headers(exchange) && takes_headers(state, host_name(exchange))) {
+    id = exchange.headers().get(kIdHeader);
+    port = exchange.headers().get(kPortHeader);
+  } else {
+    const std::string_view label = label_of(state, host_name(exchange));
+    const std::size_t dash = label.find('-');
+    port = label.substr(0, dash);
+    id = dash == std::string_view::npos ? std::string_view() : label.substr(dash + 1);
+  }
+  const auto number = port_number(port);
+  auto sandbox = sandbox_id(id);
+  if (!number) return bad("the port of the sandbox is missing or is no port");
+  if (!sandbox) return bad("the sandbox's id is missing or is no id");
+  out.port = *number;
+  out.sandbox = std::move(*sandbox);
+  return out;
+}
+
+Task<> refuse(http::Exchange& exchange, int status, std::string message, const Destination& to) {
+  const json::object body{{"sandboxId", to.sandbox}, {"message", message}, {"port", to.port}, {"code", status}};
+  co_return co_await reply(exchange, status, body);
+}
+
+// The path and query as they came.
+std::string tail(const http::Exchange& exchange) { return exchange.target().raw; }
+
+Task<> to_envd(State& state, http::Exchange& exchange, const Found& found) {
+  http::ProxyOptions options;
+  options.target = fmt::format("/v1/sandboxes/{}/envd{}", found.sandbox.id, tail(exchange));
+  options.event_stream = true;  // the in-sandbox protocol keeps time itself
+  for (const auto& [name, value] : exchange.headers().fields())
+    if (name.size() > 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+  for (const char* name : {"Cookie", "X-API-KEY", kIdHeader, kPortHeader}) options.drop_headers.emplace_back(name);
+  options.set_headers.set("Space-Access", found.settings->secure ? "token" : "open");
+  co_return co_await http::forward(exchange, state.parts.node.forwarding(), std::move(options));
+}
+
+Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
+  while (state.moving.contains(id)) co_await state.moved.wait();
+  auto sandbox = co_await state.parts.store.find_any_sandbox(id);
+  if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return std::nullopt;
+  if (!sandbox) co_return fail(std::move(sandbox).error());
+  if (!is_running(sandbox->state) && !is_paused(sandbox->state)) co_return std::nullopt;
+  CO_TRY(const auto settings, co_await settings_of(state, id));
+  Found found{std::move(*sandbox), settings, false};
+  found.running = is_running(found.sandbox.state);
+  if (found.running) co_return found;
+  if (!settings->auto_resume) co_return std::nullopt;
+  CO_TRY(found, co_await wake(state, std::move(found)));
+  constexpr std::int64_t kLeast_s = 300;
+  const std::int64_t ends_ms = state.parts.clock.wall_ms() + std::max(settings->timeout_s, kLeast_s) * 1000;
+  CO_TRY(found.sandbox, co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_ms, false));
+  co_return found;
+}
+
+}  // namespace
+
+bool is_traffic(const State& state, const http::Exchange& exchange) {
+  const std::string_view host = host_name(exchange);
+  if (has_headers(exchange) && takes_headers(state, host)) return true;
+  const std::string_view label = label_of(state, host);
+  return !label.empty() && label[0] >= '0' && label[0] <= '9' && label.find('-') != std::string_view::npos;
+}
+
+Task<> carry_traffic(State& state, http::Exchange& exchange) {
+  const auto to = destination(state, exchange);
+  if (!to) co_return co_await exchange.reply(error_answer(to.error()));
+  auto found = co_await target_sandbox(state, to->sandbox);
+  if (!found) co_return co_await exchange.reply(error_answer(found.error()));
+  if (!*found) co_return co_await refuse(exchange, 502, "The sandbox was not found", *to);
+  if (to->port != kEnvdPort) co_return co_await refuse(exchange, 502, "The sandbox is running but port is not open", *to);
+  auto done = co_await to_envd(state, exchange, **found);
+  if (!done && !exchange.started() && done.error().kind != ErrorKind::cancelled) {
+    log::warn("e2b.traffic_failed", {{"sandbox", to->sandbox}, {"error", done.error()}});
+    co_return co_await refuse(exchange, 502, "The sandbox is running but does not answer", *to);
+  }
+  co_return done;
+}
+
+}  // namespace space::e2b

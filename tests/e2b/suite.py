@@ -1,0 +1,309 @@
+"""Every public method of the unmodified Python SDK against a running server. Started by `tests/e2b/run`, which sets E2B_*."""
+
+import inspect
+import json
+import re
+import sys
+import time
+
+from e2b import (AuthenticationException, CommandExitException, FileNotFoundException, InvalidArgumentException, NotFoundException, PtySize, Sandbox, SandboxException,
+                 SandboxQuery, SandboxState, TimeoutException)
+
+named = set()
+
+
+def tell(method, verdict, note="", failure="", seconds=0.0):
+    print(json.dumps({"method": method, "verdict": verdict, "note": note, "failure": failure, "seconds": seconds}), flush=True)
+
+
+def check(method, verdict="works", note=""):
+    """Runs the function below it at once and tells how it went."""
+    def run(function):
+        begun, failure = time.monotonic(), ""
+        named.add(method.split(" ")[0])
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001: whatever it is, it is told
+            failure = f"{type(error).__name__}: {error} (line {error.__traceback__.tb_next.tb_lineno if error.__traceback__.tb_next else 0})"
+        tell(method, verdict, note, failure, time.monotonic() - begun)
+    return run
+
+
+def same(got, wanted):
+    assert got == wanted, f"got {got!r}, not {wanted!r}"
+
+
+def raises(kind, call, text=""):
+    try:
+        call()
+    except kind as error:
+        assert re.search(text, str(error)), str(error)
+        return error
+    raise AssertionError(f"no {kind.__name__} came")
+
+
+def until(look, seconds=20):
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < end, f"did not happen within {seconds} s"
+        time.sleep(0.2)
+
+
+s = None
+
+
+@check("Sandbox.create")
+def _():
+    global s
+    s = Sandbox.create(timeout=900, metadata={"suite": "python"}, envs={"GLOBAL": "g"})
+
+
+if s is None:
+    sys.exit(1)
+
+
+@check("commands.run")
+def _():
+    r = s.commands.run("echo hi; echo no >&2; pwd; id -un; echo $GLOBAL$E2B_SANDBOX")
+    same((r.exit_code, r.stdout, r.stderr), (0, "hi\n/home/user\nuser\ngtrue\n", "no\n"))
+    same(raises(CommandExitException, lambda: s.commands.run("exit 3")).exit_code, 3)
+    same(s.commands.run("id -un; echo $A", user="root", envs={"A": "b"}, cwd="/").stdout, "root\nb\n")
+    raises(InvalidArgumentException, lambda: s.commands.run("true", cwd="/not/there"))
+    raises(AuthenticationException, lambda: s.commands.run("true", user="nobodyhere"))
+    raises(TimeoutException, lambda: s.commands.run("sleep 30", timeout=1))
+
+
+@check("commands.run streams")
+def _():
+    seen = []
+    s.commands.run("for i in 1 2 3; do echo $i; sleep 0.3; done", on_stdout=seen.append)
+    same("".join(seen), "1\n2\n3\n")
+    assert len(seen) > 1, "all output came at once"
+
+
+@check("commands.list")
+def _():
+    handle = s.commands.run("sleep 60", background=True)
+    assert any(p.pid == handle.pid and p.args[-1] == "sleep 60" for p in s.commands.list())
+    handle.kill()
+
+
+@check("commands.kill")
+def _():
+    handle = s.commands.run("sleep 60", background=True)
+    same(s.commands.kill(handle.pid), True)
+    same(raises(CommandExitException, handle.wait).exit_code, -1)
+    same(s.commands.kill(999999), False)
+
+
+@check("commands.connect")
+def _():
+    handle = s.commands.run("for i in 1 2 3 4; do echo $i; sleep 0.5; done", background=True)
+    time.sleep(0.7)
+    assert s.commands.connect(handle.pid).wait().stdout.endswith("3\n4\n")
+    raises(NotFoundException, lambda: s.commands.connect(999999))
+
+
+@check("commands.send_stdin")
+def _():
+    handle = s.commands.run('read a; echo "<$a>"', background=True, stdin=True)
+    s.commands.send_stdin(handle.pid, "hello\n")
+    same(handle.wait().stdout, "<hello>\n")
+
+
+@check("commands.close_stdin")
+def _():
+    handle = s.commands.run("cat", background=True, stdin=True)
+    s.commands.send_stdin(handle.pid, "abc")
+    s.commands.close_stdin(handle.pid)
+    same(handle.wait().stdout, "abc")
+
+
+@check("pty.create")
+def _():
+    out = []
+    handle = s.pty.create(PtySize(cols=90, rows=30), timeout=0)
+    s.pty.send_stdin(handle.pid, b"stty size; exit\n")
+    same(handle.wait(on_pty=lambda data: out.append(bytes(data))).exit_code, 0)
+    assert b"30 90" in b"".join(out), out
+
+
+@check("pty.send_stdin")
+def _():
+    out = []
+    handle = s.pty.create(PtySize(cols=80, rows=24))
+    s.pty.send_stdin(handle.pid, b"echo $((20+22)); exit\n")
+    handle.wait(on_pty=lambda data: out.append(bytes(data)))
+    assert b"42" in b"".join(out), out
+
+
+@check("pty.resize")
+def _():
+    out = []
+    handle = s.pty.create(PtySize(cols=80, rows=24))
+    s.pty.resize(handle.pid, PtySize(cols=101, rows=33))
+    s.pty.send_stdin(handle.pid, b"stty size; exit\n")
+    handle.wait(on_pty=lambda data: out.append(bytes(data)))
+    assert b"33 101" in b"".join(out), out
+
+
+@check("pty.connect")
+def _():
+    first = s.pty.create(PtySize(cols=80, rows=24), timeout=0)
+    first.disconnect()
+    again = s.pty.connect(first.pid)
+    s.pty.send_stdin(first.pid, b"exit\n")
+    same(again.wait().exit_code, 0)
+
+
+@check("pty.kill")
+def _():
+    handle = s.pty.create(PtySize(cols=80, rows=24))
+    same((s.pty.kill(handle.pid), s.pty.kill(999999)), (True, False))
+
+
+@check("files.write")
+def _():
+    same(s.files.write("a/b.txt", "hello wörld").path, "/home/user/a/b.txt")
+    s.files.write("packed", "x" * 500_000, gzip=True)
+    same(s.files.write("meta", "m", metadata={"key": "v"}).metadata, {"key": "v"})
+    same(s.commands.run("wc -c < packed; stat -c %U:%a a a/b.txt").stdout, "500000\nuser:755\nuser:644\n")
+
+
+@check("files.write_files")
+def _():
+    same([f.path for f in s.files.write_files([{"path": "m1", "data": "1"}, {"path": "/tmp/m2", "data": b"22"}])], ["/home/user/m1", "/tmp/m2"])
+
+
+@check("files.read")
+def _():
+    same(s.files.read("a/b.txt"), "hello wörld")
+    same(len(s.files.read("a/b.txt", format="bytes")), 12)
+    same(sum(len(piece) for piece in s.files.read("packed", format="stream")), 500_000)
+    s.files.write("empty", "")
+    same(s.files.read("empty"), "")
+    raises(FileNotFoundException, lambda: s.files.read("not there"))
+
+
+@check("files.list")
+def _():
+    s.commands.run("mkdir -p l/two/three && touch l/one l/two/x && ln -s one l/link")
+    same([e.name for e in s.files.list("l", depth=2)], ["link", "one", "two", "three", "x"])
+    raises(FileNotFoundException, lambda: s.files.list("nowhere"))
+
+
+@check("files.make_dir")
+def _():
+    same((s.files.make_dir("d/e"), s.files.make_dir("d/e")), (True, False))
+
+
+@check("files.exists")
+def _():
+    same((s.files.exists("d/e"), s.files.exists("d/f")), (True, False))
+
+
+@check("files.get_info")
+def _():
+    info = s.files.get_info("a/b.txt")
+    same((info.name, info.size, info.permissions, info.owner), ("b.txt", 12, "-rw-r--r--", "user"))
+    same(s.files.get_info("l/link").symlink_target, "/home/user/l/one")
+
+
+@check("files.rename")
+def _():
+    same(s.files.rename("m1", "q/m3").path, "/home/user/q/m3")
+
+
+@check("files.remove")
+def _():
+    s.files.remove("q")
+    same(s.files.exists("q"), False)
+
+
+@check("files.watch_dir")
+def _():
+    s.files.make_dir("w")
+    watch, seen = s.files.watch_dir("w", recursive=True), []
+    s.files.write("w/f", "1")
+    s.files.make_dir("w/sub")
+    until(lambda: seen.extend(f"{e.type.value}:{e.name}" for e in watch.get_new_events()) or {"create:f", "write:f", "create:sub"} <= set(seen))
+    watch.stop()
+    raises(FileNotFoundException, lambda: s.files.watch_dir("nowhere"))
+
+
+@check("Sandbox.is_running")
+def _():
+    same(s.is_running(), True)
+
+
+@check("Sandbox.get_info")
+def _():
+    info = s.get_info()
+    same((info.sandbox_id, info.template_id, info.metadata, info.state), (s.sandbox_id, "base", {"suite": "python"}, SandboxState.RUNNING))
+    raises(NotFoundException, lambda: Sandbox.get_info("i00000000000000000000"))
+
+
+@check("Sandbox.list")
+def _():
+    same([i.sandbox_id for i in Sandbox.list(query=SandboxQuery(metadata={"suite": "python"})).next_items()], [s.sandbox_id])
+    same([i.sandbox_id for i in Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()], [])
+
+
+@check("Sandbox.set_timeout")
+def _():
+    s.set_timeout(600)
+    left = s.get_info().end_at.timestamp() - time.time()
+    assert 590 < left < 601, left
+
+
+@check("Sandbox.connect")
+def _():
+    same(Sandbox.connect(s.sandbox_id).commands.run("echo there").stdout, "there\n")
+    raises(NotFoundException, lambda: Sandbox.connect("i00000000000000000000"))
+
+
+@check("Sandbox.get_metrics", "differs", "figures are taken when they are asked for, not every 5 s")
+def _():
+    first = s.get_metrics()[0]
+    assert first.cpu_count >= 1 and first.mem_total > 0, first
+
+
+@check("Sandbox.get_host")
+def _():
+    assert s.get_host(8080).startswith(f"8080-{s.sandbox_id}."), s.get_host(8080)
+
+
+@check("Sandbox.create with a wrong template")
+def _():
+    raises(SandboxException, lambda: Sandbox.create("nothing-there"), "not found")
+
+
+@check("Sandbox.create with a wrong key")
+def _():
+    raises(AuthenticationException, lambda: Sandbox.create(api_key="e2b_" + "0" * 40))
+
+
+@check("Sandbox.kill")
+def _():
+    same(s.kill(), True)
+    same(Sandbox.kill(s.sandbox_id), False)
+    same(s.is_running(), False)
+
+
+@check("Sandbox.create with a timeout")
+def _():
+    short = Sandbox.create(timeout=3)
+    until(lambda: not short.is_running(), 30)
+    raises(NotFoundException, short.get_info)
+
+
+def public_methods(prefix, kind):
+    return [f"{prefix}.{name}" for name, value in inspect.getmembers(kind) if not name.startswith("_") and callable(value)]
+
+
+for method in public_methods("Sandbox", Sandbox) + public_methods("commands", type(s.commands)) + public_methods("files", type(s.files)) + public_methods("pty", type(s.pty)):
+    if method not in named:
+        tell(method, "not checked")
