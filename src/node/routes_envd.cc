@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "http/proxy.h"
 #include "node/access.h"
@@ -134,7 +135,8 @@ Task<> serve(http::Exchange& exchange, RouteParts& parts, std::string path) {
   std::string target = path;
   if (const std::size_t mark = exchange.target().raw.find('?'); mark != std::string::npos) target += exchange.target().raw.substr(mark);
   auto done = co_await relay(exchange, sandbox, std::move(target), *method, parts.executor);
-  if (done || exchange.started()) co_return done;  // an error after the start cuts the connection
+  if (done || exchange.started() || done.error().kind == ErrorKind::cancelled) co_return done;  // an error after the start cuts the connection
+  log::warn("envd.failed", {{"sandbox", id}, {"path", path}, {"error", done.error()}});
   co_return co_await answer(exchange, 502, no_sandbox(sandbox->agent() ? "The sandbox is running but does not answer" : "The sandbox was not found"));
 }
 

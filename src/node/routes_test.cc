@@ -378,11 +378,11 @@ TEST_F(RoutesTest, EventsTellOfAnEnd) {
 struct Envd {
   World& w;
   std::string id, token;
-  asio::awaitable<int> status(std::string method, std::string target, http::Headers headers = {}) {
+  asio::awaitable<int> status(std::string method, std::string target, const http::Headers* headers = nullptr) {
     http::Request request;
     request.method = std::move(method);
     request.target = "/v1/sandboxes/" + id + "/envd" + target;
-    request.headers = std::move(headers);
+    if (headers) request.headers = *headers;
     const auto answer = co_await w.client.request(std::move(request));
     EXPECT_FALSE(answer->headers.has("Set-Cookie"));
     co_return answer->status;
@@ -402,18 +402,18 @@ TEST_F(RoutesTest, SdkTrafficNeedsTheSandboxesToken) {
     EXPECT_EQ(co_await envd.status("GET", "/health"), 204);
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List"), 401);
     const http::Headers right{{"X-Access-Token", envd.token}, {"X-API-KEY", "secret"}, {"Authorization", "Basic cm9vdDo="}}, wrong{{"X-Access-Token", other.token}};
-    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", wrong), 401);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &wrong), 401);
     EXPECT_TRUE(w.agent.attached.empty());
-    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", right), 200);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &right), 200);
     EXPECT_EQ(w.agent.attached.back().find(envd.token), std::string::npos);
     EXPECT_EQ(w.agent.attached.back().find("secret"), std::string::npos);
     EXPECT_NE(w.agent.attached.back().find("Basic cm9vdDo="), std::string::npos);
     const http::Headers open{{"Space-Access", "open"}};
-    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", open), 200);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &open), 200);
     // The agent's own protocol, and what E2B's clients never call, stay behind.
-    EXPECT_EQ(co_await envd.status("POST", "/v1/init", right), 404);
-    EXPECT_EQ(co_await envd.status("POST", "/init", right), 404);
-    EXPECT_EQ(co_await envd.status("POST", "/process.Process/Other", right), 404);
+    EXPECT_EQ(co_await envd.status("POST", "/v1/init", &right), 404);
+    EXPECT_EQ(co_await envd.status("POST", "/init", &right), 404);
+    EXPECT_EQ(co_await envd.status("POST", "/process.Process/Other", &right), 404);
   });
 }
 
@@ -431,7 +431,7 @@ TEST_F(RoutesTest, SignedUrlsOfFilesAreGoodForWhatTheySay) {
     EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "99999999999"), "&signature_expiration=99999999999")), 200);
     EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")), 401);
     const http::Headers wrong{{"X-Access-Token", "x"}};
-    EXPECT_EQ(co_await envd.status("GET", target("a b", good), wrong), 401);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", good), &wrong), 401);
   });
 }
 
