@@ -194,7 +194,7 @@ if (hasGit) {
 await works('Sandbox.isRunning', async () => same(await s.isRunning(), true))
 await works('Sandbox.getInfo', async () => {
   const info = await s.getInfo()
-  same([info.sandboxId, info.templateId, info.state, info.metadata], [s.sandboxId, 'base', 'running', { suite: 'js', 'k ey': 'v&l' }])
+  same([info.sandboxId, info.templateId, info.state, info.metadata], [s.sandboxId, 'base', 'running', { 'k ey': 'v&l', suite: 'js' }])
   same((await Sandbox.getInfo(s.sandboxId)).sandboxId, s.sandboxId)
   await raises(SandboxNotFoundError, () => Sandbox.getInfo('i00000000000000000000'))
 })
