@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <numeric>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kInMemory = 256 << 20;  // bytes of captured pages that stay out of the file system
 constexpr std::size_t kStepBytes = 1 << 20;
+constexpr std::size_t kManyLayers = 64, kFewLayers = 32;
 
 bool is_zero(std::span<const std::byte> page) { return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0; }
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return std::memcmp(a.data(), b.data(), kPageBytes) == 0; }
@@ -46,6 +48,62 @@ class Before {
   const MemoryState* parent_;
   std::vector<std::unique_ptr<LayerReader>> readers_;
 };
+
+// Layers whose pages are to be written again into the new one: a long chain keeps at most kManyLayers, so that a load opens few files
+// and old bytes can go. Those with the fewest pages, so it costs at most half of all pages once in so many checkpoints.
+std::vector<bool> layers_to_merge(const MemoryState& state) {
+  std::vector<bool> merge(state.layers.size());
+  if (state.layers.size() < kManyLayers) return merge;
+  const auto pages = state.map.pages_of_layers(static_cast<std::uint32_t>(state.layers.size()));
+  std::vector<std::size_t> order(pages.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return pages[a] < pages[b]; });
+  for (std::size_t i = 0; i < order.size() - kFewLayers; ++i) merge[order[i]] = true;
+  return merge;
+}
+
+// Takes the pages of one new layer in ascending order and notes in the map where they came to lie.
+class NewLayer {
+ public:
+  NewLayer(BlobStore& store, Lease& lease, MemoryState& state) : store_(store), lease_(lease), state_(state), number_(static_cast<std::uint32_t>(state.layers.size())) {}
+  Result<> add(std::uint64_t page, std::span<const std::byte> content) {
+    if (!writer_) {
+      TRY(writer_, LayerWriter::begin(store_, lease_));
+    }
+    TRY(const std::uint32_t position, writer_->add(static_cast<std::uint32_t>(page), content));
+    state_.map.set(page, {PagePlace::Kind::layer, number_, position});
+    return {};
+  }
+  // The bytes it has in the store; 0 without a page.
+  Result<std::uint64_t> finish() {
+    if (!writer_) return std::uint64_t{0};
+    TRY(LayerRef layer, writer_->finish());
+    state_.layers.push_back(std::move(layer));
+    return state_.layers.back().blob.bytes;
+  }
+
+ private:
+  BlobStore& store_;
+  Lease& lease_;
+  MemoryState& state_;
+  std::uint32_t number_;
+  std::optional<LayerWriter> writer_;
+};
+
+// Pages outside `ranges` that lie in a layer to be merged, ascending.
+std::vector<std::uint64_t> pages_to_move(const PageMap& map, const std::vector<bool>& merge, std::span<const PageRange> ranges) {
+  std::vector<std::uint64_t> out;
+  if (std::find(merge.begin(), merge.end(), true) == merge.end()) return out;
+  std::size_t next = 0;
+  for (const PageExtent& extent : map.extents()) {
+    if (extent.place.kind != PagePlace::Kind::layer || !merge[extent.place.layer]) continue;
+    for (std::uint64_t page = extent.first; page < extent.first + std::uint64_t{extent.count}; ++page) {
+      while (next < ranges.size() && ranges[next].first + ranges[next].count <= page) ++next;
+      if (next == ranges.size() || page < ranges[next].first) out.push_back(page);
+    }
+  }
+  return out;
+}
 
 // Leaves out layers that no page lies in any more.
 void drop_unused(MemoryState& state) {
@@ -105,8 +163,17 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
       for (std::uint64_t i = 0; i < range.count; ++i) state.map.set(range.first + i, parent->map.at(range.first + i));
   }
   Before before(store, lease.tenant(), parent);
-  std::optional<LayerWriter> writer;
-  const auto number = static_cast<std::uint32_t>(state.layers.size());
+  const std::vector<bool> merge = layers_to_merge(state);
+  const std::vector<std::uint64_t> moving = pages_to_move(state.map, merge, pages.dirty.ranges);
+  NewLayer layer(store, lease, state);
+  std::size_t moved = 0;
+  const auto move_up_to = [&](std::uint64_t end) -> Result<> {
+    for (; moved < moving.size() && moving[moved] < end; ++moved) {
+      TRY(const auto content, before.page(moving[moved]));
+      TRY_VOID(layer.add(moving[moved], *content));
+    }
+    return {};
+  };
   std::vector<std::byte> buffer(kStepBytes);
   std::uint64_t at = 0;
   for (const PageRange& range : pages.dirty.ranges) {
@@ -119,31 +186,28 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
         const std::uint64_t page = range.first + done + i;
         const std::span<const std::byte> now(buffer.data() + i * kPageBytes, kPageBytes);
         const auto in_base = base_map.bytes().subspan(page * kPageBytes, kPageBytes);
+        TRY_VOID(move_up_to(page));  // first: it uses the same readers
         TRY(const auto old, before.page(page));
-        if (same(now, old.value_or(in_base))) continue;
+        if (same(now, old.value_or(in_base))) {
+          const PagePlace place = state.map.at(page);
+          if (place.kind == PagePlace::Kind::layer && merge[place.layer]) TRY_VOID(layer.add(page, now));
+          continue;
+        }
         ++out.changed_pages;
         if (same(now, in_base)) {
           state.map.set(page, {});
         } else if (is_zero(now)) {
           state.map.set(page, {PagePlace::Kind::zero, 0, 0});
         } else {
-          if (!writer) {
-            TRY(writer, LayerWriter::begin(store, lease));
-          }
-          TRY(const std::uint32_t position, writer->add(static_cast<std::uint32_t>(page), now));
-          state.map.set(page, {PagePlace::Kind::layer, number, position});
+          TRY_VOID(layer.add(page, now));
         }
       }
       done += count;
     }
   }
-  if (writer) {
-    TRY(LayerRef layer, writer->finish());
-    out.stored_bytes = layer.blob.bytes;
-    state.layers.push_back(std::move(layer));
-  }
+  TRY_VOID(move_up_to(state.map.pages()));
+  TRY(out.stored_bytes, layer.finish());
   drop_unused(state);
-  if (state.layers.size() > kMostLayers) return fail(ErrorKind::resource_exhausted, "too_many_layers", "the checkpoint's memory lies in too many layers", "suspend and wake the sandbox, then checkpoint it again");
   return out;
 }
 

@@ -134,6 +134,23 @@ TEST_F(MemoryStates, ALayerThatNoPageLiesInAnyMoreIsForgotten) {
   expect_loads(second.state, vm);
 }
 
+TEST_F(MemoryStates, ALongChainKeepsFewLayersAndTheSameMemory) {
+  Vm vm(base_);
+  std::optional<MemoryState> last;
+  std::size_t most = 0;
+  for (unsigned i = 0; i < 150; ++i) {
+    vm.noise(1024 + i, i + 1);       // stays where it is for ever
+    vm.noise(i % 7, 1000 + i);       // written again and again
+    StoredMemory stored = checkpoint(vm, last ? &*last : nullptr);
+    EXPECT_EQ(stored.changed_pages, 2u) << i;
+    most = std::max(most, stored.state.layers.size());
+    last = std::move(stored.state);
+  }
+  EXPECT_LE(most, 64u);
+  EXPECT_GT(most, 32u);
+  expect_loads(*last, vm);
+}
+
 TEST_F(MemoryStates, AFlippedBitAndAShortLayerAreFoundAtTheLoad) {
   Vm vm(base_);
   for (std::uint64_t page = 0; page < 100; ++page) vm.noise(page, static_cast<unsigned>(page) + 9);
