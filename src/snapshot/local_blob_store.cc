@@ -126,7 +126,7 @@ class LocalBlobStore::LocalWriter : public BlobWriter {
     if (::fstat(file_.get(), &st) != 0) return fail_errno(errno, "fstat a blob");
     BlobRef blob{digest_name(hash_.finish()), bytes_};
     lease_.pin(blob.digest);
-    TRY_VOID(store_.settle(lease_.tenant(), path_, blob, stored_bytes(st)));
+    TRY([[maybe_unused]] const bool known, store_.settle(lease_.tenant(), path_, blob, stored_bytes(st)));
     path_.clear();
     return blob;
   }
@@ -253,7 +253,7 @@ Result<> LocalBlobStore::reserve(const std::string& name, std::uint64_t more) {
   return {};
 }
 
-Result<> LocalBlobStore::settle(const std::string& tenant, const fs::path& staged, const BlobRef& blob, std::uint64_t stored) {
+Result<bool> LocalBlobStore::settle(const std::string& tenant, const fs::path& staged, const BlobRef& blob, std::uint64_t stored) {
   const fs::path name = folder(tenant, kBlobs) / blob.digest.substr(kPrefix);
   bool known = false;
   {
@@ -273,7 +273,8 @@ Result<> LocalBlobStore::settle(const std::string& tenant, const fs::path& stage
     }
   }
   if (known) TRY_VOID(remove_staged(staged, options_.freeze));
-  return sync_directory(folder(tenant, kBlobs));  // also for a known one: who named it may not have come this far
+  TRY_VOID(sync_directory(folder(tenant, kBlobs)));  // also for a known one: who named it may not have come this far
+  return known;
 }
 
 Result<std::unique_ptr<Lease>> LocalBlobStore::lease(const std::string& tenant) {
@@ -285,6 +286,18 @@ Result<std::unique_ptr<BlobWriter>> LocalBlobStore::create(Lease& lease) {
   const fs::path path = folder(lease.tenant(), kStaging) / new_id();
   TRY(Fd file, open_file(path, O_RDWR | O_CREAT | O_EXCL));
   return std::make_unique<LocalWriter>(*this, static_cast<LocalLease&>(lease), path, std::move(file));
+}
+
+// The stored blob may be this very file, kept by an attempt before; dropping the second link has thawed it for a moment.
+Result<> LocalBlobStore::freeze_again(const std::string& tenant, const BlobRef& blob, const Fd& file, const FreezeFile& freeze) {
+  struct stat mine {}, kept {};
+  TRY(const Fd stored, open_blob(tenant, blob, O_RDONLY));
+  if (::fstat(file.get(), &mine) != 0 || ::fstat(stored.get(), &kept) != 0) return fail_errno(errno, "fstat a blob");
+  if (mine.st_ino != kept.st_ino || mine.st_dev != kept.st_dev) return {};
+  TRY_VOID(freeze(file, true));
+  TRY(const Sha256 digest, sha256_of_file(file));
+  if (digest_name(digest) == blob.digest) return {};
+  return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} was written to while it was kept", blob.digest), "checkpoint again");
 }
 
 Result<BlobRef> LocalBlobStore::put_file(Lease& lease, const Fd& file, const FreezeFile& freeze) {
@@ -320,7 +333,8 @@ Result<BlobRef> LocalBlobStore::put_file(Lease& lease, const Fd& file, const Fre
     TRY_VOID(sync_directory(own));
     BlobRef blob{digest_name(digest), static_cast<std::uint64_t>(st.st_size)};
     mine.pin(blob.digest);
-    TRY_VOID(settle(tenant, own, blob, stored_bytes(st)));
+    TRY(const bool known, settle(tenant, own, blob, stored_bytes(st)));
+    if (known && linked) TRY_VOID(freeze_again(tenant, blob, file, freeze));
     return blob;
   };
   const std::uint64_t reserved = stored_bytes(st);

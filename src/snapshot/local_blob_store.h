@@ -69,9 +69,10 @@ class LocalBlobStore : public BlobStore {
   Result<> prepare(const std::string& tenant);  // its folders, durable
   Result<Fd> open_blob(const std::string& tenant, const BlobRef& blob, int flags);
   Result<> reserve(const std::string& tenant, std::uint64_t more);
+  Result<> freeze_again(const std::string& tenant, const BlobRef& blob, const Fd& file, const FreezeFile& freeze);
   Result<Tenant*> counted(const std::string& tenant);  // under mutex_
-  // Moves a finished staging file or folder to its name, or drops it when the blob is there.
-  Result<> settle(const std::string& tenant, const std::filesystem::path& staged, const BlobRef& blob, std::uint64_t stored);
+  // Moves a finished staging file or folder to its name, or drops it when the blob is there: then true.
+  Result<bool> settle(const std::string& tenant, const std::filesystem::path& staged, const BlobRef& blob, std::uint64_t stored);
 
   const std::filesystem::path root_;
   const LocalStoreOptions options_;

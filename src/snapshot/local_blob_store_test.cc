@@ -91,6 +91,11 @@ TEST_F(BlobStores, AFileThatItsWriterStillHasOpenIsFrozenBeforeItIsHashed) {
   EXPECT_EQ(errno, EPERM);
   EXPECT_TRUE(verify_blob(*store_, "acme", *blob));
   EXPECT_EQ(::pwrite(store_->descriptor("acme", *blob)->get(), "x", 1, 0), -1);
+  // The same file again, as after a checkpoint that failed later: thawed by its owner to be opened, and frozen again.
+  ASSERT_TRUE(freeze_by_flag(writer, false));
+  EXPECT_EQ(store_->put_file(*lease, open_file(own, O_RDWR).value(), freeze_by_flag).value(), *blob);
+  EXPECT_EQ(::pwrite(writer.get(), "x", 1, 0), -1);
+  EXPECT_EQ(files_in(root() / "tenants/acme/staging"), 0u);
   lease.reset();
   reopen({.quota_bytes = 0, .low_water_bytes = 0, .freeze = freeze_by_flag});
   EXPECT_TRUE(verify_blob(*store_, "acme", *blob));
