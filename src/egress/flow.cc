@@ -18,6 +18,7 @@ void Flow::reconsider() {
   const Policy& policy = *settings().policy;
   const Verdict verdict = method_.empty() ? policy.connect(to_) : policy.request(to_, method_, path_);
   if (!verdict.allowed) cut("the policy changed: " + verdict.reason);
+  else if (on_reconsider) on_reconsider();
 }
 
 void Flow::set_request(std::string method, std::string path) {

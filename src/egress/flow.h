@@ -2,6 +2,7 @@
 // handled, in splice.cc and http_*.cc.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ class Flow {
 
   // The policy changed: may what is under way go on? Cuts otherwise.
   void reconsider();
+  std::function<void()> on_reconsider;  // looks at requests that run side by side, after that
   // The request under way, for reconsider(); an empty method: none.
   void set_request(std::string method, std::string path);
 

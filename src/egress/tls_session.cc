@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "egress/authority.h"
+#include "egress/http2_session.h"
 #include "egress/http_session.h"
 #include "http/watchdog.h"
 
@@ -101,7 +102,7 @@ asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> gu
   // Both ends speak the same protocol: nothing is translated from one version of HTTP to another.
   const std::vector<std::string>& offered = hello->reader.hello().alpn;
   std::vector<std::string> protocols;
-  for (const char* protocol : {"http/1.1"})
+  for (const char* protocol : {"h2", "http/1.1"})
     if (std::find(offered.begin(), offered.end(), protocol) != offered.end()) protocols.emplace_back(protocol);
   const std::string fallback = protocols.empty() ? std::string() : protocols.back();
   if (protocols.empty() || protocols.back() != "http/1.1") protocols.emplace_back("http/1.1");
@@ -133,7 +134,8 @@ asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> gu
     stream.reset();
     co_return;
   }
-  co_await serve_http1(flow, stream, upstream, true, std::move(dead));
+  if (stream.protocol() == "h2") co_await serve_http2(flow, stream, upstream, std::move(dead));
+  else co_await serve_http1(flow, stream, upstream, true, std::move(dead));
 }
 
 }  // namespace space::egress

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "egress/egress.h"
+#include "egress/jail.h"
 
 namespace space::egress {
 namespace {
@@ -118,6 +119,8 @@ Result<> Worker::start(const json::object& body) {
   services_.dialer = dialer_.get();
   TRY(upstream_tls_, UpstreamTls::make(text_at(body, "ca_file")));
   services_.upstream_tls = upstream_tls_.get();
+  // All that is on disk has been read.
+  TRY_VOID(enter_worker_jail());
   return {};
 }
 

@@ -1,0 +1,297 @@
+// The whole way of a guest's connection through the gateway, over real sockets and real TLS.
+#include "egress/testing.h"
+
+namespace space::egress {
+namespace {
+
+using test::Gateway;
+using test::receive;
+using test::run;
+using test::send;
+using ::testing::Test;
+
+constexpr const char* kHttp = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"http","ports":[PORT]}]})";
+constexpr const char* kHttps = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT]},{"name":"b.example.com","protocol":"https","ports":[PORT]}]})";
+constexpr const char* kTcp = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]}]})";
+
+std::string host(const Gateway& gateway, std::string name = "a.example.com") { return fmt::format("{}:{}", name, gateway.upstream_port); }
+
+// Answers every request with its own head, so that the test sees what arrived.
+Gateway::Serve reflect() {
+  return [](http::Stream& stream) -> asio::awaitable<void> {
+    for (;;) {
+      const std::string head = co_await receive(stream, "\r\n\r\n");
+      if (head.ends_with(">")) co_return;
+      std::string answer = fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Seen: yes\r\n\r\n{}", head.size(), head);
+      co_await send(stream, std::move(answer));
+    }
+  };
+}
+
+TEST(Gateway, SplicesWhatATcpRuleNamesAndNothingElse) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto greet = [](http::Stream& stream) -> asio::awaitable<void> {
+      co_await send(stream, "hello\n");
+      const std::string line = co_await receive(stream, "\n");
+      co_await send(stream, "you said " + line);
+    };
+    gateway.upstream(greet);
+    gateway.set(kTcp);
+    auto guest = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
+    co_await send(*guest, "ping\n");
+    EXPECT_EQ(co_await receive(*guest, "<"), "you said ping\n<end>");
+    auto other = co_await gateway.dial("other.example.com");
+    EXPECT_EQ(co_await receive(*other, "\n"), "<cut>");
+    auto bare = co_await gateway.dial("93.184.216.34");
+    EXPECT_EQ(co_await receive(*bare, "\n"), "<cut>");
+    EXPECT_TRUE(gateway.saw("connection", "deny"));
+    EXPECT_EQ(gateway.asked, std::vector<std::string>{"a.example.com"});
+  });
+}
+
+TEST(Gateway, ChecksTheHostOfEveryRequest) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect());
+    gateway.set(kHttp);
+    auto guest = co_await gateway.dial("a.example.com");
+    co_await send(*guest, fmt::format("GET /one?q=1 HTTP/1.1\r\nHost: A.Example.com.:{}\r\nConnection: X-Drop\r\nX-Drop: 1\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n", gateway.upstream_port));
+    const std::string first = co_await receive(*guest, "GET /one?q=1 HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    EXPECT_NE(first.find("200 OK"), std::string::npos) << first;
+    EXPECT_EQ(first.find("X-Drop"), std::string::npos) << first;
+    EXPECT_EQ(first.find("X-Forwarded-For"), std::string::npos) << first;
+    co_await send(*guest, "GET /two HTTP/1.1\r\nHost: evil.example.com\r\n\r\n");
+    const std::string second = co_await receive(*guest, "<");
+    EXPECT_NE(second.find("HTTP/1.1 421"), std::string::npos) << second;
+    EXPECT_TRUE(gateway.saw("security", "deny"));
+  });
+}
+
+TEST(Gateway, RefusesRequestsWithTwoMeanings) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    int reached = 0;
+    auto count = [&reached](http::Stream& stream) -> asio::awaitable<void> {
+      ++reached;
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(count);
+    gateway.set(kHttp);
+    const std::string h = "Host: " + host(gateway) + "\r\n";
+    const std::vector<std::string> bad{
+        "POST / HTTP/1.1\r\n" + h + "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG",
+        "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "POST / HTTP/1.1\r\n" + h + "Content-Length: +5\r\n\r\n",
+        "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: xchunked\r\n\r\n",
+        "GET / HTTP/1.1\r\n" + h + h + "\r\n",
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\n" + h + "X: a\r\n folded\r\n\r\n",
+        "GET / HTTP/1.1\nHost: x\n\n",
+        "GET http://evil.example.com/ HTTP/1.1\r\n" + h + "\r\n",
+        "GET //evil.example.com/ HTTP/1.1\r\n" + h + "\r\n",
+        "CONNECT evil.example.com:443 HTTP/1.1\r\n" + h + "\r\n",
+        "TRACE / HTTP/1.1\r\n" + h + "\r\n",
+        "GET / HTTP/1.1\r\nHost: a.example.com:7777\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x@" + host(gateway) + "\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a.example.com%2e:" + std::to_string(gateway.upstream_port) + "\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    };
+    for (const std::string& text : bad) {
+      auto guest = co_await gateway.dial("a.example.com");
+      co_await send(*guest, text);
+      const std::string answer = co_await receive(*guest, "<");
+      EXPECT_TRUE(answer.starts_with("HTTP/1.1 4")) << text << answer;
+    }
+    EXPECT_EQ(reached, 0);
+  });
+}
+
+TEST(Gateway, FramesBodiesAnewBothWays) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    std::string seen;
+    auto serve = [&seen](http::Stream& stream) -> asio::awaitable<void> {
+      seen = co_await receive(stream, "0\r\n\r\n");
+      co_await send(stream, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end");
+    };
+    gateway.upstream(serve);
+    gateway.set(kHttp);
+    auto guest = co_await gateway.dial("a.example.com");
+    co_await send(*guest, "POST / HTTP/1.1\r\nHost: " + host(gateway) + "\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+    EXPECT_EQ(co_await receive(*guest, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    co_await send(*guest, "5;ext=1\r\nhello\r\n0\r\nHost: evil\r\n\r\n");
+    const std::string answer = co_await receive(*guest, "0\r\n\r\n");
+    EXPECT_EQ(answer, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nd\r\nuntil the end\r\n0\r\n\r\n");
+    EXPECT_TRUE(seen.ends_with("\r\n\r\n5\r\nhello\r\n0\r\n\r\n")) << seen;
+    EXPECT_EQ(seen.find("Expect"), std::string::npos);
+  });
+}
+
+TEST(Gateway, EndsTlsAndPutsTheCredentialInWhereItBelongs) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect(), "a.example.com");
+    gateway.credentials.set("key", Secret(std::string_view("s3cr3t-value-1234")));
+    gateway.set(kHttps, R"([{"credential":"key","name":"a.example.com","port":PORT,"methods":["GET"],"paths":["/v1"],"bearer":true}])");
+    auto guest = co_await gateway.dial_tls("a.example.com");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    co_await send(*guest, "GET /v1/x HTTP/1.1\r\nHost: " + host(gateway) + "\r\nAuthorization: Bearer mine\r\nRange: bytes=1-2\r\n\r\n");
+    const std::string with = co_await receive(*guest, "identity\r\n\r\n");
+    EXPECT_NE(with.find("Authorization: Bearer *****************\r\n"), std::string::npos) << with;  // put in, and taken out of the reflection
+    EXPECT_EQ(with.find("s3cr3t"), std::string::npos);
+    EXPECT_EQ(with.find("mine"), std::string::npos);
+    EXPECT_EQ(with.find("Range"), std::string::npos);
+    co_await send(*guest, "GET /admin HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    const std::string without = co_await receive(*guest, host(gateway) + "\r\n\r\n");
+    EXPECT_EQ(without.find("Authorization"), std::string::npos) << without;
+    const auto used = std::find_if(gateway.events.begin(), gateway.events.end(), [](const json::object& e) { return e.contains("credential"); });
+    EXPECT_TRUE(used != gateway.events.end() && used->at("credential") == "key");
+    for (const json::object& event : gateway.events) EXPECT_EQ(json::serialize(event).find("s3cr3t"), std::string::npos);
+  });
+}
+
+TEST(Gateway, TlsThatNamesAnotherHostNeverGetsThrough) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect(), "a.example.com");
+    gateway.set(kHttps);
+    EXPECT_FALSE(co_await gateway.dial_tls("a.example.com", "b.example.com"));
+    EXPECT_TRUE(gateway.saw("security", "deny"));
+    auto guest = co_await gateway.dial_tls("a.example.com");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway, "b.example.com") + "\r\n\r\n");
+    const std::string answer = co_await receive(*guest, "<");
+    EXPECT_NE(answer.find("HTTP/1.1 421"), std::string::npos) << answer;
+    auto plain = co_await gateway.dial("a.example.com");
+    co_await send(*plain, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    EXPECT_EQ(co_await receive(*plain, "<"), "<cut>");
+  });
+}
+
+TEST(Gateway, NeverTrustsAnUpstreamWithAnotherCertificate) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect(), "other.example.com");
+    gateway.set(kHttps);
+    auto guest = co_await gateway.dial_tls("a.example.com");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    const std::string answer = co_await receive(*guest, "}");
+    EXPECT_NE(answer.find("HTTP/1.1 502"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("hostname mismatch"), std::string::npos) << answer;
+  });
+}
+
+TEST(Gateway, DialsNoSpecialAddressWhateverTheNameResolvesTo) {
+  for (const char* address : {"10.1.2.3", "169.254.169.254", "127.0.0.2", "100.64.0.1", "0.0.0.0", "224.0.0.1", "198.18.0.1", "::1", "fe80::1", "fd00::1", "64:ff9b::7f00:1", "2002:7f00:1::"})
+    run([address](asio::any_io_executor executor) -> asio::awaitable<void> {
+      Gateway gateway(executor);
+      gateway.upstream(reflect());
+      gateway.resolves_to = address;
+      gateway.set(kHttp);
+      auto guest = co_await gateway.dial("a.example.com");
+      co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+      const std::string answer = co_await receive(*guest, "}");
+      EXPECT_NE(answer.find("address_refused"), std::string::npos) << address << answer;
+    });
+}
+
+TEST(Gateway, CutsWhatANewPolicyForbids) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto quiet = [](http::Stream& stream) -> asio::awaitable<void> {
+      co_await send(stream, "hello\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(quiet);
+    gateway.set(kTcp);
+    auto guest = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
+    gateway.set(R"({"mode":"none"})");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
+    co_await sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(gateway.sandbox->open_connections(), 0U);
+  });
+}
+
+TEST(Gateway, StopsWhenTheBytesAreUsedUp) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto much = [](http::Stream& stream) -> asio::awaitable<void> {
+      for (bool on = true; on;) on = co_await send(stream, std::string(10'000, 'x'));
+    };
+    gateway.upstream(much);
+    gateway.set(kTcp, "[]", R"({"total_bytes":100000})");
+    auto guest = co_await gateway.dial("a.example.com");
+    const std::string got = co_await receive(*guest, "<");
+    EXPECT_TRUE(got.ends_with("<cut>"));
+    EXPECT_LE(got.size(), 101'000U);
+    auto again = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*again, "\n"), "<cut>");
+  });
+}
+
+TEST(Gateway, CarriesWebSocketsAndNoOtherUpgrade) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto serve = [](http::Stream& stream) -> asio::awaitable<void> {
+      const std::string head = co_await receive(stream, "\r\n\r\n");
+      if (head.find("Upgrade: websocket") == std::string::npos) {
+        co_await send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain");
+        co_return;
+      }
+      // RFC 6455, section 1.3: the sample key and its answer.
+      co_await send(stream, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nfirst");
+      const std::string frame = co_await receive(stream, "frame");
+      co_await send(stream, "echo " + frame);
+    };
+    gateway.upstream(serve);
+    gateway.set(kHttp);
+    const std::string upgrade = "GET /ws HTTP/1.1\r\nHost: " + host(gateway) + "\r\nConnection: Upgrade\r\nUpgrade: {}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    auto guest = co_await gateway.dial("a.example.com");
+    co_await send(*guest, fmt::format(fmt::runtime(upgrade), "websocket"));
+    const std::string head = co_await receive(*guest, "first");
+    EXPECT_TRUE(head.starts_with("HTTP/1.1 101")) << head;
+    co_await send(*guest, "frame");
+    EXPECT_EQ(co_await receive(*guest, "<"), "echo frame<end>");
+    auto other = co_await gateway.dial("a.example.com");
+    co_await send(*other, fmt::format(fmt::runtime(upgrade), "h2c"));
+    const std::string plain = co_await receive(*other, "plain");
+    EXPECT_TRUE(plain.starts_with("HTTP/1.1 200")) << plain;
+  });
+}
+
+TEST(Gateway, AnswersNamesOverUdpWithAddressesThatStay) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect());
+    gateway.set(kHttp);
+    asio::ip::udp::socket guest(executor, asio::ip::udp::v4());
+    guest.connect({asio::ip::make_address("127.0.0.1"), gateway.ports[1]});
+    const auto ask = [&](std::string name, DnsType type) -> asio::awaitable<DnsReply> {
+      const std::string query = dns_query(7, name, type).value();
+      guest.send(asio::buffer(query));
+      std::array<char, 2048> buffer;
+      const auto [error, n] = co_await guest.async_receive(asio::buffer(buffer), test::kAsTuple);
+      co_return parse_dns_reply({buffer.data(), n}, 7, name, type).value();
+    };
+    const DnsReply first = co_await ask("a.example.com", DnsType::a);
+    EXPECT_EQ(first.addresses, std::vector{NameMap::v4(1)});
+    const DnsReply six = co_await ask("a.example.com", DnsType::aaaa);
+    EXPECT_EQ(six.addresses, std::vector{NameMap::v6(1)});
+    const DnsReply denied = co_await ask("evil.example.com", DnsType::a);
+    EXPECT_EQ(denied.code, DnsCode::no_such_name);
+    gateway.set(R"({"mode":"none"})");
+    const DnsReply refused = co_await ask("a.example.com", DnsType::a);
+    EXPECT_EQ(refused.code, DnsCode::refused);
+    EXPECT_TRUE(gateway.asked.empty());
+  });
+}
+
+}  // namespace
+}  // namespace space::egress
