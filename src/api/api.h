@@ -20,6 +20,9 @@ struct ApiConfig {
 
   // E2B's clients reach ports of sandboxes as PORT-ID.<domain>; "": by headers alone.
   std::string domain;
+  std::string domain_address = "127.0.0.1";  // where the domain's names are served, over TLS
+  std::uint16_t domain_port = 7443;
+  std::filesystem::path domain_file;  // when set: written with "<domain>:<port>" and the authority's file, one a line
   bool e2b_allow_unsecured = false;  // sandboxes without tokens
 
   std::filesystem::path data_dir = "/var/lib/space";          // control/space.db is made below it

@@ -12,6 +12,7 @@
 #include <boost/asio/signal_set.hpp>
 
 #include "api/api.h"
+#include "api/certificates.h"
 #include "api/routes.h"
 #include "api/services.h"
 #include "api/tenancy.h"
@@ -31,6 +32,10 @@ struct Opened {  // what was opened while we still might be root
   std::shared_ptr<http::TlsContext> tls;
   std::string url;
   std::string first_key;
+  // With a domain: the listener for its names, and the files of its certificate.
+  Fd domain_listener;
+  std::shared_ptr<http::TlsContext> domain_tls;
+  std::filesystem::path certificate;
 };
 
 Result<> check(const ApiConfig& config) {
@@ -41,6 +46,8 @@ Result<> check(const ApiConfig& config) {
   const bool tls = !config.tls_certificate.empty() && !config.tls_key.empty();
   if (config.tls_certificate.empty() != config.tls_key.empty())
     return fail(ErrorKind::invalid_argument, "tls_incomplete", "a TLS certificate needs its key, and the other way round", "give both files, or none");
+  if (!config.domain.empty() && !is_domain(config.domain))
+    return fail(ErrorKind::invalid_argument, "domain_invalid", fmt::format("'{}' is no domain", config.domain), "give a name such as sandboxes.example.org, in lower case");
   if (!address.is_loopback() && !tls)
     return fail(ErrorKind::invalid_argument, "tls_required", fmt::format("{} can be reached from other machines: API keys would cross the network in the clear", config.address),
                 "give a TLS certificate and its key, or listen on 127.0.0.1 behind a proxy that speaks TLS");
@@ -52,6 +59,23 @@ std::filesystem::path database_of(const ApiConfig& config) { return config.data_
 Result<> own(const std::filesystem::path& path, std::uint32_t uid) {
   if (uid == 0 || ::geteuid() != 0) return {};
   if (::chown(path.c_str(), uid, uid) != 0) return fail_errno(errno, "give away " + path.string());
+  return {};
+}
+
+// The names of a domain are always served over TLS: with the files that were given, else with a certificate of our own.
+Result<> open_domain(const ApiConfig& config, Opened& out) {
+  if (config.domain.empty()) return {};
+  CertificateFiles files{{}, config.tls_certificate, config.tls_key};
+  if (files.key.empty()) {
+    TRY(files, own_certificates(config.data_dir / "tls", config.domain));
+    TRY_VOID(own(files.key, config.uid));
+  }
+  TRY(out.domain_tls, http::TlsContext::from_files(files.certificate.string(), files.key.string()));
+  TRY(out.domain_listener, http::listen_tcp(config.domain_address, config.domain_port));
+  TRY(const std::uint16_t port, http::local_port(out.domain_listener));
+  out.certificate = files.certificate;
+  log::info("api.domain", {{"domain", config.domain}, {"port", std::int64_t{port}}, {"certificate", files.certificate.string()}});
+  if (!config.domain_file.empty()) TRY_VOID(write_file_durable(config.domain_file, fmt::format("{}:{}\n{}\n", config.domain, port, files.authority.string()), 0644));
   return {};
 }
 
@@ -68,6 +92,7 @@ Result<Opened> open_all(const ApiConfig& config) {
   TRY(out.listener, http::listen_tcp(config.address, config.port));
   TRY(const std::uint16_t port, http::local_port(out.listener));
   const bool v6 = config.address.find(':') != std::string::npos;
+  TRY_VOID(open_domain(config, out));
   out.url = fmt::format("{}://{}:{}", out.tls ? "https" : "http", v6 ? "[" + config.address + "]" : config.address, port);
   return out;
 }
@@ -124,6 +149,19 @@ struct Role {
   std::unique_ptr<http::Server> server;
 };
 
+// A certificate that was replaced on disk is taken for later connections, without a restart.
+asio::awaitable<void> watch_certificate(std::shared_ptr<http::TlsContext> tls, std::filesystem::path file, const Services& services) {
+  std::error_code ignored;
+  for (auto seen = std::filesystem::last_write_time(file, ignored); !services.stopping;) {
+    co_await sleep_for(std::chrono::seconds(5));
+    const auto now = std::filesystem::last_write_time(file, ignored);
+    if (now == seen || ignored) continue;
+    seen = now;
+    if (auto taken = tls->reload(); !taken) log::warn("tls.not_reloaded", {{"file", file.string()}, {"error", taken.error()}});
+    else log::info("tls.reloaded", {{"file", file.string()}});
+  }
+}
+
 Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
   if (!opened.first_key.empty()) CO_TRY_VOID(co_await role.keys.record_first(opened.first_key));
   CO_TRY(const std::size_t keys, co_await role.store->count_keys());
@@ -132,6 +170,10 @@ Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
   CO_TRY_VOID(co_await admit_present_tenants(role.services));
   CO_TRY_VOID(co_await role.engine.start());
   CO_TRY_VOID(role.server->serve(std::move(opened.listener), opened.tls));
+  if (opened.domain_listener) {
+    CO_TRY_VOID(role.server->serve(std::move(opened.domain_listener), opened.domain_tls));
+    spawn(role.services.executor, watch_certificate(opened.domain_tls, opened.certificate, role.services));
+  }
   if (!config.address_file.empty()) CO_TRY_VOID(write_file_durable(config.address_file, opened.url + "\n", 0644));
   log::info("api.listening", {{"url", opened.url}});
   co_return Result<>();

@@ -60,7 +60,7 @@ Task<int> follow_events(Context& context, std::string after);
 Task<int> show_version(Context& context);
 
 // commands_e2b.cc
-Task<int> e2b_env(Context& context, std::string name);
+Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir);
 
 // "key=value" pairs as a JSON object.
 Result<json::object> pairs_object(const std::vector<std::string>& pairs);

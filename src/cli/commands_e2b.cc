@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "cli/commands.h"
 
 namespace space::cli {
@@ -14,7 +15,7 @@ void print(Console& console, const json::object& variables) {
 }  // namespace
 
 // Every call makes a key of its own, so that one can be revoked without the others; a key that the environment has stays.
-Task<int> e2b_env(Context& context, std::string name) {
+Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir) {
   const char* present = std::getenv("E2B_API_KEY");
   std::string key = present && std::string_view(present).starts_with("e2b_") ? present : "";
   if (key.empty()) {
@@ -23,7 +24,18 @@ Task<int> e2b_env(Context& context, std::string name) {
     key = text_of(made, "key");
   }
   const std::string& url = context.api.connection().url;
-  const json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}, {"E2B_SANDBOX_URL", url}};
+  json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}};
+  // A server of this machine says on which names it serves; without them, headers lead into sandboxes.
+  const auto domain = read_file(run_dir / "api" / "domain", 4096);
+  if (domain) {
+    const std::size_t line = domain->find('\n');
+    variables["E2B_DOMAIN"] = domain->substr(0, line);
+    const std::string authority = line == std::string::npos ? "" : domain->substr(line + 1, domain->find('\n', line + 1) - line - 1);
+    for (const char* variable : {"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"})
+      if (!authority.empty()) variables[variable] = authority;
+  } else {
+    variables["E2B_SANDBOX_URL"] = url;
+  }
   print(context.console, variables);
   co_return 0;
 }

@@ -17,6 +17,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--tls-cert", s.tls_certificate, "Certificate chain (PEM); needed for any address but loopback");
   app.add_option("--tls-key", s.tls_key, "Its private key (PEM)");
   app.add_option("--domain", s.domain, "Ports of sandboxes are reached as PORT-ID.DOMAIN");
+  app.add_option("--domain-listen", s.domain_listen, "Address and port, always TLS, for the names of --domain")->capture_default_str();
   app.add_flag("--e2b-allow-unsecured", s.e2b_allow_unsecured, "Let E2B's clients make sandboxes without access tokens");
   app.add_option("--driver", s.driver, "What runs the VMs; sim runs none and is for load tests of the server alone")
       ->check(CLI::IsMember({"qemu", "sim"}))

@@ -65,6 +65,11 @@ int run_api(const ServerSettings& s) {
   config.tls_key = s.tls_key;
   config.address_file = s.address_file();
   config.domain = s.domain;
+  if (const auto domain_listen = cli::parse_listen(s.domain_listen)) {
+    config.domain_address = domain_listen->address;
+    config.domain_port = domain_listen->port;
+  }
+  config.domain_file = s.domain_file();
   config.e2b_allow_unsecured = s.e2b_allow_unsecured;
   config.data_dir = s.data_dir;
   config.first_key_file = s.first_key();

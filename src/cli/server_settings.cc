@@ -35,7 +35,7 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
   for (const std::string& range : s.egress_allowed_ranges) out.insert(out.end(), {"--egress-allow-range", range});
   if (!s.egress_ca.empty()) out.insert(out.end(), {"--egress-ca", s.egress_ca.string()});
   if (!s.egress_key.empty()) out.insert(out.end(), {"--egress-key", s.egress_key});
-  if (!s.domain.empty()) out.insert(out.end(), {"--domain", s.domain});
+  if (!s.domain.empty()) out.insert(out.end(), {"--domain", s.domain, "--domain-listen", s.domain_listen});
   if (s.e2b_allow_unsecured) out.emplace_back("--e2b-allow-unsecured");
   if (s.no_limits) out.emplace_back("--no-limits");
   if (s.tenants_on_tcg) out.emplace_back("--tenants-on-tcg");

@@ -20,6 +20,7 @@ struct ServerSettings {
   std::filesystem::path tls_certificate;
   std::filesystem::path tls_key;
   std::string domain;              // names PORT-ID.<domain> lead into sandboxes
+  std::string domain_listen = "127.0.0.1:7443";  // where they are served, over TLS
   bool e2b_allow_unsecured = false;
   std::string driver = "qemu";
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
@@ -42,6 +43,8 @@ struct ServerSettings {
   std::filesystem::path egress_handover() const { return run_dir / "egress" / "fds.sock"; }
   std::filesystem::path first_key() const { return data_dir / "first.key"; }
   std::filesystem::path address_file() const { return run_dir / "api" / "address"; }  // written by api once it listens
+
+  std::filesystem::path domain_file() const { return run_dir / "api" / "domain"; }
 
   // The numeric users of the roles; there are no accounts behind them.
   std::uint32_t api_uid() const { return uid_base + 1; }
