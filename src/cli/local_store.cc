@@ -56,6 +56,21 @@ Result<Opened> open_backup(const fs::path& folder, LocalBlobStore::Use use) {
   return Opened{std::move(store), std::move(key)};
 }
 
+// A sandbox that lives on stands on layers of its disk, also when the checkpoint that named them is gone. Its record says which.
+Result<std::set<std::string>> layers_of_sandboxes(const fs::path& node) {
+  std::set<std::string> layers;
+  const auto ids = list_directory(node / "sandboxes");
+  if (!ids && ids.error().kind == ErrorKind::not_found) return layers;
+  if (!ids) return fail(ids.error());
+  for (const std::string& id : *ids) {
+    const auto record = read_file(node / "sandboxes" / id / "record.json", 4 << 20);
+    if (!record && record.error().kind == ErrorKind::not_found) continue;
+    if (!record) return fail(record.error());
+    layers.merge(snapshot::digests_in(*record));
+  }
+  return layers;
+}
+
 // What root has put into node's store is node's.
 Result<> give_to_owner(const fs::path& node) {
   struct stat owner {};
@@ -77,10 +92,11 @@ int refuse(Console& console, const Error& error) {
 
 Result<int> collect(Console& console, const StoreOptions& options) {
   TRY(const Opened server, open_server_store(options, options.dry_run ? LocalBlobStore::Use::reader : LocalBlobStore::Use::owner));
+  TRY(const auto layers, layers_of_sandboxes(options.data_dir / "node"));
   TRY(const auto tenants, server.store->tenants());
   std::uint64_t blobs = 0, bytes = 0, removed = 0;
   for (const std::string& tenant : tenants) {
-    TRY(const auto garbage, options.dry_run ? snapshot::find_garbage(*server.store, server.key, tenant) : snapshot::collect_garbage(*server.store, server.key, tenant));
+    TRY(const auto garbage, options.dry_run ? snapshot::find_garbage(*server.store, server.key, tenant, layers) : snapshot::collect_garbage(*server.store, server.key, tenant, layers));
     blobs += garbage.blobs.size();
     bytes += garbage.bytes;
     removed += garbage.removed_bytes;

@@ -61,27 +61,35 @@ Result<BlobRef> copy_blob(BlobStore& from, const BlobRef& blob, BlobStore& into,
 
 }  // namespace
 
-Result<Garbage> find_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant) {
+Result<Garbage> find_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared) {
   // Listed first: a blob that comes after it is not garbage, whatever the manifests say.
   TRY(const auto blobs, store.list(tenant));
   TRY(const auto named, named_blobs(store, key, tenant));
   Garbage garbage;
   for (const BlobRef& blob : blobs) {
-    if (named.contains(blob.digest)) continue;
+    if (named.contains(blob.digest) || spared.contains(blob.digest)) continue;
     garbage.blobs.push_back(blob);
     garbage.bytes += blob.bytes;
   }
   return garbage;
 }
 
-Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant) {
+Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared) {
   TRY(const auto sweep, store.sweep(tenant));  // before anything is read
-  TRY(Garbage garbage, find_garbage(store, key, tenant));
+  TRY(Garbage garbage, find_garbage(store, key, tenant, spared));
   for (const BlobRef& blob : garbage.blobs) {
     TRY(const bool removed, sweep->remove(blob));
     if (removed) garbage.removed_bytes += blob.bytes;
   }
   return garbage;
+}
+
+std::set<std::string> digests_in(std::string_view text) {
+  constexpr std::string_view kPrefix = "sha256:";
+  std::set<std::string> out;
+  for (std::size_t at = text.find(kPrefix); at != std::string_view::npos; at = text.find(kPrefix, at + 1))
+    if (const std::string_view digest = text.substr(at, kPrefix.size() + 64); is_digest(digest)) out.emplace(digest);
+  return out;
 }
 
 Result<Verification> verify_store(BlobStore& store, const ManifestKey& key, const std::function<void(const std::string&)>& progress) {

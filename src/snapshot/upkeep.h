@@ -21,9 +21,13 @@ struct Garbage {
 };
 
 // Blobs of one tenant that no manifest names. A manifest that cannot be read stops it (its own error): what it names is not known.
-Result<Garbage> find_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant);
+// `spared`: digests that others than manifests stand on, and that no lease speaks for: node's, while it does not run.
+Result<Garbage> find_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared = {});
 // Removes them, but for those under a lease. Killed at any instant it leaves garbage, never a checkpoint without its blobs.
-Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant);
+Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared = {});
+
+// Every digest that stands in a text, whatever the text is.
+std::set<std::string> digests_in(std::string_view text);
 
 struct StoreFault {
   std::string tenant;
