@@ -255,13 +255,14 @@ Result<> LocalBlobStore::reserve(const std::string& name, std::uint64_t more) {
 
 Result<bool> LocalBlobStore::settle(const std::string& tenant, const fs::path& staged, const BlobRef& blob, std::uint64_t stored) {
   const fs::path name = folder(tenant, kBlobs) / blob.digest.substr(kPrefix);
-  bool known = false;
+  // One that is there is read once more, so that bytes which come again heal what was damaged. It is pinned and stays meanwhile.
+  bool known = verify_blob(*this, tenant, blob).has_value();
   {
     const std::scoped_lock hold(mutex_);
     TRY(Tenant * owner, counted(tenant));
     fs::path file;
     const auto there = find_blob(name, file);
-    known = there && static_cast<std::uint64_t>(there->st_size) == blob.bytes;
+    known = known && there;
     if (!known) {
       if (there) {  // damaged: what comes now is whole
         const fs::path aside = folder(tenant, kStaging) / new_id();

@@ -133,9 +133,10 @@ TEST_F(BlobStores, DamageIsNamed) {
   content[100] = static_cast<char>(content[100] ^ 1);
   ASSERT_TRUE(write_file_durable(blob_path(blob), content));
   EXPECT_EQ(verify_blob(*store_, "acme", blob).error().code, "blob_corrupt");
+  EXPECT_EQ(put_bytes(*store_, *lease, noise_page(5)).value(), blob) << "the same bytes again heal it";
+  EXPECT_TRUE(verify_blob(*store_, "acme", blob));
   ASSERT_TRUE(write_file_durable(blob_path(blob), content.substr(1)));
   EXPECT_EQ(verify_blob(*store_, "acme", blob).error().code, "blob_truncated");
-  // The same bytes again heal a blob of the wrong length.
   EXPECT_EQ(put_bytes(*store_, *lease, noise_page(5)).value(), blob);
   EXPECT_TRUE(verify_blob(*store_, "acme", blob));
   ASSERT_EQ(::unlink(blob_path(blob).c_str()), 0);

@@ -110,6 +110,21 @@ TEST_F(WriteTracking, ReportsWhatWasWrittenSinceTheLastCheckpointAndNothingElse)
   EXPECT_EQ(dirty->take()->ranges, Ranges{});
 }
 
+TEST_F(WriteTracking, WhenItsOwnerEndsTheScanFindsWhatWasWrittenAndLittleElse) {
+  StandIn vm(base_);
+  auto dirty = watch_writes(*vm.memory, vm.link_);
+  vm.fill(5, 1, 'x');
+  ASSERT_TRUE(dirty->take());
+  dirty->confirm();
+  vm.fill(2000, 10, 'x');
+  dirty.reset();  // as when node is killed: the kernel takes the protection away with the descriptor
+  vm.fill(3000, 1, 'y');
+  const auto set = scan_pagemap(*vm.memory)->take();
+  ASSERT_TRUE(set) << describe(set.error());
+  EXPECT_TRUE(set->since_load);
+  EXPECT_EQ(set->ranges, (Ranges{{5, 1}, {2000, 10}, {3000, 1}}));
+}
+
 TEST_F(WriteTracking, ACheckpointOfAWokenVmStoresOnlyWhatChangedAfterItsLoad) {
   const auto store = LocalBlobStore::open(dir_.path() / "store").value();
   const auto lease = store->lease("acme").value();
