@@ -75,6 +75,7 @@ void add_routes(http::Router& router, Agent& agent) {
   add_process_routes(router, agent);
   add_file_routes(router, agent);
   add_envd_routes(router, agent);
+  add_connect_routes(router, agent);
 }
 
 }  // namespace space::agent

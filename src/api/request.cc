@@ -169,6 +169,7 @@ Result<CreateBody> read_create(const json::object& body) {
   out.env = reader.text_map("env", 256, 32 << 10);
   out.metadata = reader.text_map("metadata", 64, 4 << 10);
   out.time_limit_s = reader.number("time_limit_s", 1, 30LL * 24 * 3600, 0);
+  if (reader.has("egress")) out.egress = reader.value("egress");
   std::size_t size = 0;
   for (const auto& [name, value] : out.metadata) {
     size += name.size() + value.size();

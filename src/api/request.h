@@ -56,6 +56,7 @@ struct CreateBody {
   std::optional<std::int64_t> cpus, memory_mib, disk_mib;
   std::map<std::string, std::string> env, metadata;
   std::int64_t time_limit_s = 0;
+  std::optional<json::value> egress;
 };
 Result<CreateBody> read_create(const json::object& body);
 

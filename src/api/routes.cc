@@ -113,6 +113,7 @@ void add_routes(Services& services, http::Router& router) {
   add_operation_routes(routes);
   add_event_routes(routes);
   add_data_routes(routes);
+  add_egress_routes(routes);
 }
 
 const std::string& tenant_of(const http::Exchange& exchange) {

@@ -58,6 +58,10 @@ void add_event_routes(Routes& routes);
 void add_key_routes(Routes& routes);
 void add_system_routes(Routes& routes);
 void add_data_routes(Routes& routes);
+void add_egress_routes(Routes& routes);
+
+// A create's or a change's egress settings in the form that the store keeps: {"policy","limits"?,"credentials"?}, or a mode alone.
+Result<std::string> egress_document(const json::value& value);
 
 // Attributes of an exchange behind the table: "tenant", "key" (its id), "request" (id), and for the log "operation".
 const std::string& tenant_of(const http::Exchange& exchange);

@@ -3,6 +3,7 @@
 #include "api/render.h"
 #include "api/request.h"
 #include "api/routes.h"
+#include "base/log.h"
 #include "base/random.h"
 
 namespace space::api {
@@ -72,6 +73,13 @@ Task<> create(Services& services, http::Exchange& exchange) {
   }
   CO_TRY(const control::TemplateSize size, co_await services.node.template_size(wanted.template_reference));
 
+  std::string egress;
+  if (wanted.egress && !wanted.egress->is_null()) {
+    CO_TRY(egress, egress_document(*wanted.egress));
+    if (!services.egress) co_return fail(control::egress_unavailable("this server has none"));
+    CO_TRY_VOID(co_await services.egress->check(egress));
+  }
+
   Sandbox sandbox;
   sandbox.id = new_id();
   sandbox.tenant = tenant_of(exchange);
@@ -81,6 +89,8 @@ Task<> create(Services& services, http::Exchange& exchange) {
   sandbox.disk_mib = wanted.disk_mib.value_or(size.disk_mib);
   sandbox.metadata = std::move(wanted.metadata);
   sandbox.time_limit_s = wanted.time_limit_s;
+  sandbox.egress = egress;
+  const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.id, 1, std::move(egress)};
   sandbox.created_ms = services.clock.wall_ms();
 
   json::object env;
@@ -95,6 +105,9 @@ Task<> create(Services& services, http::Exchange& exchange) {
   operation.request = json::serialize(request);
 
   CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(sandbox), std::move(operation), std::move(keep)));
+  // While the sandbox is made. Should the gateway not take it now, it is told again, and allows nothing until then.
+  if (!settings.document.empty() && !accepted.replay)
+    if (auto told = co_await services.egress->put(settings); !told) log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", told.error()}});
   co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
 }
 

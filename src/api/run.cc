@@ -13,6 +13,7 @@
 
 #include "api/api.h"
 #include "api/certificates.h"
+#include "api/ports.h"
 #include "api/routes.h"
 #include "api/services.h"
 #include "api/tenancy.h"
@@ -26,6 +27,8 @@ namespace space::api {
 namespace {
 
 constexpr std::chrono::seconds kGrace{3};
+constexpr std::chrono::milliseconds kEgressPause{500};
+constexpr std::chrono::milliseconds kEgressRound{30'000};
 
 struct Opened {  // what was opened while we still might be root
   Fd listener;
@@ -129,12 +132,16 @@ struct Role {
         engine(loop.get_executor(), *store, node, system_clock(), engine_options(config)),
         keys(*store, system_clock()),
         services(loop.get_executor(), *store, engine, node, keys, system_clock()),
-        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured}) {
+        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured}),
+        egress(loop.get_executor(), (config.node_socket.parent_path() / "egress" / "egress.sock").string()) {
+    services.egress = &egress;
     services.tenants_on_tcg = config.tenants_on_tcg;
     add_routes(services, router);
     http::Options options;
     options.server_name = "space";
-    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return e2b.takes(exchange) ? e2b.serve(exchange) : router(exchange); }, options);
+    options.any_target = true;  // of ports
+    const http::Handler routed = [this](http::Exchange& exchange) { return e2b.takes(exchange) ? e2b.serve(exchange) : router(exchange); };
+    server = std::make_unique<http::Server>(loop.get_executor(), with_ports(services, routed, config.domain), options);
   }
   e2b::Parts e2b_parts(asio::any_io_executor loop) {
     return {loop, *store, engine, node, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }};
@@ -145,6 +152,7 @@ struct Role {
   KeyRing keys;
   Services services;
   e2b::E2b e2b;
+  control::Egress egress;
   http::Router router;
   std::unique_ptr<http::Server> server;
 };
@@ -162,6 +170,20 @@ asio::awaitable<void> watch_certificate(std::shared_ptr<http::TlsContext> tls, s
   }
 }
 
+// The gateway agrees with the store again a moment after every change, and now and then without one.
+asio::awaitable<void> keep_egress(Role& role) {
+  bool told = false;
+  while (!role.services.stopping) {
+    const auto count = role.services.appended_count;
+    const auto done = co_await role.egress.reconcile(*role.store);
+    if (!done && !std::exchange(told, true)) log::warn("egress.not_reconciled", {{"error", done.error()}});
+    if (done) told = false;
+    co_await sleep_for(kEgressPause);
+    while (done && count == role.services.appended_count && !role.services.stopping)
+      if (!co_await role.services.appended.wait_for(kEgressRound)) break;
+  }
+}
+
 Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
   if (!opened.first_key.empty()) CO_TRY_VOID(co_await role.keys.record_first(opened.first_key));
   CO_TRY(const std::size_t keys, co_await role.store->count_keys());
@@ -175,6 +197,7 @@ Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
     spawn(role.services.executor, watch_certificate(opened.domain_tls, opened.certificate, role.services));
   }
   if (!config.address_file.empty()) CO_TRY_VOID(write_file_durable(config.address_file, opened.url + "\n", 0644));
+  spawn(role.services.executor, keep_egress(role));
   log::info("api.listening", {{"url", opened.url}});
   co_return Result<>();
 }

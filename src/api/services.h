@@ -8,6 +8,7 @@
 #include "api/keyring.h"
 #include "base/async.h"
 #include "base/clock.h"
+#include "control/egress.h"
 #include "control/engine.h"
 #include "control/node.h"
 #include "control/store.h"
@@ -41,6 +42,7 @@ struct Services {
   control::Node& node;
   KeyRing& keys;
   const Clock& clock;
+  control::Egress* egress = nullptr;  // without: sandboxes have no network (tests of other things)
 
   Signal appended;  // events may have been appended; `appended_count` moves with it, so that nothing is missed
   std::uint64_t appended_count = 0;

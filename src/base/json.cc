@@ -101,6 +101,11 @@ const json::value* JsonReader::take(std::string_view name, bool required) {
   return error_ ? nullptr : value;
 }
 
+json::value JsonReader::value(std::string_view name) {
+  const json::value* found = take(name, false);
+  return found ? *found : json::value();
+}
+
 std::string JsonReader::text(std::string_view name, std::size_t least, std::size_t most, std::optional<std::string> absent) {
   const json::value* value = take(name, !absent);
   if (!value) return absent.value_or("");

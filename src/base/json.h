@@ -38,6 +38,7 @@ class JsonReader {
   std::map<std::string, std::string> text_map(std::string_view name, std::size_t most_items, std::size_t most_bytes);
   const json::object* object(std::string_view name);  // absent: nullptr
   const json::array* array(std::string_view name, std::size_t most_items);
+  json::value value(std::string_view name);  // of any type, for another reader; absent: null
   bool has(std::string_view name) const { return object_.contains(name); }
   void ignore_unknown() { ignore_unknown_ = true; }  // for protocols that must accept fields of later versions
   void reject(std::string_view name, std::string_view what);  // a check of the caller's own

@@ -19,6 +19,7 @@ int run_program(int argc, char** argv, const RunRole& run_role) {
   add_client_options(app, line);
   add_sandbox_commands(app, line);
   add_process_commands(app, line);
+  add_network_commands(app, line);
   add_admin_commands(app, line);
   add_store_commands(app, line);
   add_e2b_commands(app, line);

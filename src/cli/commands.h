@@ -16,6 +16,7 @@ struct CreateOptions {
   std::vector<std::string> env;
   std::vector<std::string> metadata;  // "key=value"
   std::uint64_t time_limit_s = 0;     // 0: none
+  std::vector<std::string> egress;    // words as egress_policy.h takes them; none: no network
   bool no_wait = false;
 };
 struct ListOptions {

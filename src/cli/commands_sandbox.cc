@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/egress_policy.h"
 
 namespace space::cli {
 namespace {
@@ -35,6 +36,9 @@ Result<json::object> create_body(const CreateOptions& options) {
   if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;
   if (options.disk_mib > 0) body["disk_mib"] = options.disk_mib;
   if (options.time_limit_s > 0) body["time_limit_s"] = options.time_limit_s;
+  if (!options.egress.empty()) {
+    TRY(body["egress"], egress_settings(options.egress));
+  }
   TRY(json::object env, env_object(options.env));
   TRY(json::object metadata, pairs_object(options.metadata));
   if (!env.empty()) body["env"] = std::move(env);

@@ -15,6 +15,7 @@ void add_create_options(CLI::App& app, CreateOptions& o, bool positional = true)
   app.add_option("--memory", o.memory_mib, "Memory in MiB");
   app.add_option("--disk", o.disk_mib, "Size of the disk in MiB");
   app.add_option("-m,--metadata", o.metadata, "key=value, to find it again; may be repeated")->allow_extra_args(false);
+  app.add_option("--egress", o.egress, "What it may reach: none, open, a file, or a preset; may be repeated")->allow_extra_args(false);
   app.add_option("--ttl", o.time_limit_s, "Delete the sandbox after so many seconds");
 }
 

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include "control/egress_rows.h"
 #include "control/rows.h"
 
 namespace space::control::changes {
@@ -62,6 +63,7 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
   tell(session, sandbox, operation, now_ms);
   if (to == S::deleted) {
     session.exec("DELETE FROM labels WHERE sandbox = :id", sandbox.id);
+    forget_egress(session, sandbox.id);
     session.exec("DELETE FROM sandboxes WHERE sequence = :sequence", sandbox.sequence);
     return;
   }
@@ -118,6 +120,7 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
       sandbox.id, sandbox.tenant, to_string(S::creating), sandbox.template_reference, sandbox.cpus, sandbox.memory_mib, sandbox.disk_mib,
       rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms);
   sandbox.sequence = std::get<0>(row.front());
+  if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.id, 1, sandbox.egress});
   sandbox.state = S::creating;
   for (const auto& [name, value] : sandbox.metadata)
     session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);

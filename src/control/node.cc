@@ -55,6 +55,7 @@ Error node_unavailable(std::string_view why) {
 Node::Node(asio::any_io_executor executor, std::string socket_path, const Clock& clock)
     : clock_(clock),
       client_(std::make_unique<http::Client>(executor, http::unix_connector(socket_path), options(kLongestChange, 64))),
+      ports_(std::make_unique<http::Client>(executor, http::unix_connector(socket_path), options(std::chrono::minutes(11), 64))),
       forwarding_(std::make_unique<http::Client>(executor, http::unix_connector(socket_path), options(std::chrono::minutes(5), 64))),
       watching_(std::make_unique<http::Client>(executor, http::unix_connector(socket_path), options(std::chrono::seconds(10), 1))),
       down_since_us_(clock.monotonic_us()) {}

@@ -52,6 +52,7 @@ class Node {
 
   // For the data plane, which http::forward carries: many connections, no long waits.
   http::Client& forwarding() { return *forwarding_; }
+  http::Client& ports() { return *ports_; }  // to servers in guests: an answer may take its time
 
   // False after a call found nobody there, until one finds somebody. `down_since_us` is the monotonic time of the change.
   bool reachable() const { return reachable_; }
@@ -63,7 +64,7 @@ class Node {
   void seen(bool there);
 
   const Clock& clock_;
-  std::unique_ptr<http::Client> client_, forwarding_, watching_;
+  std::unique_ptr<http::Client> client_, ports_, forwarding_, watching_;
   bool reachable_ = false;
   std::int64_t down_since_us_ = 0;
   struct Remembered {

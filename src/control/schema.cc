@@ -46,6 +46,10 @@ const std::vector<std::vector<const char*>> kSteps = {
     {
         "CREATE TABLE settings (sandbox TEXT PRIMARY KEY, text TEXT NOT NULL, created_ms BIGINT NOT NULL)",
     },
+    {
+        "CREATE TABLE egress (sandbox TEXT PRIMARY KEY, tenant TEXT NOT NULL, lineage TEXT NOT NULL, generation BIGINT NOT NULL, document TEXT NOT NULL)",
+        "CREATE TABLE public_ports (sandbox TEXT NOT NULL, port BIGINT NOT NULL, PRIMARY KEY (sandbox, port))",
+    },
 };
 
 }  // namespace

@@ -153,6 +153,27 @@ class SqliteStore : public Store {
     return change<void>([tenant = std::move(tenant), key = std::move(key)](Session& s) { return changes::forget_answer(s, tenant, key); });
   }
 
+  Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document, std::optional<std::int64_t> expected) override {
+    return change<EgressSettings>([tenant = std::move(tenant), sandbox = std::move(sandbox), document = std::move(document), expected, now = clock_.wall_ms()](Session& s) {
+      return changes::put_egress(s, tenant, sandbox, document, expected, now);
+    });
+  }
+  Task<EgressSettings> find_egress(std::string tenant, std::string sandbox) override {
+    return database_->read<EgressSettings>([tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::find_egress(s, tenant, sandbox); });
+  }
+  Task<std::vector<EgressSettings>> all_egress() override {
+    return database_->read<std::vector<EgressSettings>>([](Session& s) -> Result<std::vector<EgressSettings>> { return changes::all_egress(s); });
+  }
+  Task<> set_port(std::string tenant, std::string sandbox, std::uint16_t port, bool is_public) override {
+    return change<void>([tenant = std::move(tenant), sandbox = std::move(sandbox), port, is_public](Session& s) { return changes::set_port(s, tenant, sandbox, port, is_public); });
+  }
+  Task<std::vector<std::uint16_t>> public_ports(std::string tenant, std::string sandbox) override {
+    return database_->read<std::vector<std::uint16_t>>([tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::public_ports(s, tenant, sandbox); });
+  }
+  Task<bool> port_is_public(std::string sandbox, std::uint16_t port) override {
+    return database_->read<bool>([sandbox = std::move(sandbox), port](Session& s) -> Result<bool> { return changes::port_is_public(s, sandbox, port); });
+  }
+
   Task<std::size_t> prune(Retention retention) override {
     auto work = [retention, now = clock_.wall_ms()](Session& s) { return changes::prune(s, retention, now); };
     auto removed = co_await change<std::size_t>(std::move(work));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/async.h"
+#include "control/egress_rows.h"
 #include "control/types.h"
 
 namespace space::control {
@@ -141,6 +142,14 @@ class Store {
   virtual Task<std::optional<KeptAnswer>> find_answer(std::string tenant, std::string key, std::string fingerprint) = 0;  // begins nothing
   virtual Task<> remember_answer(std::string tenant, std::string key, KeptAnswer answer) = 0;
   virtual Task<> forget_answer(std::string tenant, std::string key) = 0;
+
+  // A sandbox's network (egress_rows.h says what each does).
+  virtual Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document, std::optional<std::int64_t> expected) = 0;
+  virtual Task<EgressSettings> find_egress(std::string tenant, std::string sandbox) = 0;
+  virtual Task<std::vector<EgressSettings>> all_egress() = 0;
+  virtual Task<> set_port(std::string tenant, std::string sandbox, std::uint16_t port, bool is_public) = 0;
+  virtual Task<std::vector<std::uint16_t>> public_ports(std::string tenant, std::string sandbox) = 0;
+  virtual Task<bool> port_is_public(std::string sandbox, std::uint16_t port) = 0;
 
   virtual Task<std::size_t> prune(Retention retention) = 0;  // rows removed
   // Called on the loop after changes that appended events.

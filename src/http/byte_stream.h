@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "base/async.h"
+#include "base/fd.h"
 
 namespace space::http {
 
@@ -17,6 +19,9 @@ class ByteStream {
   virtual asio::awaitable<void> close_write() = 0;                // no more will be written; reading goes on
   virtual void cut() = 0;                                         // both directions, at once; what waits ends with `cancelled`
 };
+
+// A connected stream socket as one.
+Result<std::unique_ptr<ByteStream>> socket_stream(const asio::any_io_executor& executor, Fd socket);
 
 // Carries both directions until both have closed, or one failed.
 asio::awaitable<void> splice(ByteStream& a, ByteStream& b);

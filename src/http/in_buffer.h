@@ -14,6 +14,7 @@ class InBuffer {
   std::size_t size() const { return end_ - begin_; }
   bool empty() const { return begin_ == end_; }
   void consume(std::size_t n) {
+    ::explicit_bzero(data_.get() + begin_, n);  // a credential may have been in it
     begin_ += n;
     if (begin_ == end_) begin_ = end_ = 0;
   }

@@ -1,5 +1,6 @@
 #include "node/machine.h"
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "node/deadline.h"
+#include "node/gateway.h"
 #include "node/guest_error.h"
 
 namespace space::node {
@@ -23,8 +25,8 @@ constexpr milliseconds kWarmLimit = seconds(30);
 
 class RealMachines : public Machines {
  public:
-  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool)
-      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool) {}
+  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool, Gateway* gateway)
+      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool), gateway_(gateway) {}
 
   Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) override {
     const std::string id = new_id();
@@ -63,12 +65,17 @@ class RealMachines : public Machines {
   }
 
   Task<> activate(Machine& machine, const Identity& identity, Spans& spans) override {
+    wire::AgentInit init;
     {
+      using namespace asio::experimental::awaitable_operators;
       Spans::Step step(spans, "resume");
-      CO_TRY_VOID(co_await machine.vm->resume());
+      auto running = machine.vm->resume();
+      auto admitted = admit(machine.id, identity);
+      auto [resumed, authority] = co_await (std::move(running) && std::move(admitted));
+      CO_TRY_VOID(std::move(resumed));
+      init.ca = std::move(authority);
     }
     Spans::Step step(spans, "init");
-    wire::AgentInit init;
     init.nonce = new_id();
     init.sandbox_id = identity.sandbox;
     init.hostname = identity.hostname;
@@ -100,6 +107,7 @@ class RealMachines : public Machines {
 
   Task<> destroy(Machine machine) override {
     *machine.on_end = nullptr;
+    if (gateway_) co_await gateway_->dismiss(machine.id);  // first: its sockets would keep the namespace
     auto done = co_await machine.vm->destroy();
     if (done) done = co_await pool_.run([&] { return records_.remove_pool_folder(machine.id); });
     if (!done) space::spawn(executor_, destroy_later(machine.id));
@@ -107,6 +115,12 @@ class RealMachines : public Machines {
   }
 
  private:
+  asio::awaitable<std::string> admit(std::string vm, const Identity& identity) {
+    if (!gateway_ || identity.tenant.empty()) co_return std::string();
+    Gateway::Member member{identity.sandbox, identity.tenant, identity.lineage};
+    co_return co_await gateway_->admit(std::move(vm), std::move(member));
+  }
+
   Result<Fd> make_overlay(const std::string& id, const tmpl::Base& base) const {
     TRY(auto folder, records_.make_pool_folder(id));
     TRY(Fd overlay, open_file(folder / "disk.qcow2", O_RDWR | O_CREAT | O_EXCL));
@@ -162,13 +176,14 @@ class RealMachines : public Machines {
   tmpl::BaseImages& bases_;
   const RecordStore& records_;
   BlockingPool& pool_;
+  Gateway* gateway_;
 };
 
 }  // namespace
 
 std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
-                                        const RecordStore& records, BlockingPool& pool) {
-  return std::make_unique<RealMachines>(std::move(executor), driver, bases, records, pool);
+                                        const RecordStore& records, BlockingPool& pool, Gateway* gateway) {
+  return std::make_unique<RealMachines>(std::move(executor), driver, bases, records, pool, gateway);
 }
 
 }  // namespace space::node

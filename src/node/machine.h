@@ -18,6 +18,8 @@
 
 namespace space::node {
 
+class Gateway;
+
 struct Machine {
   std::string id;                               // the VM's
   std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
@@ -45,6 +47,8 @@ struct Identity {
   std::string machine_id;
   std::map<std::string, std::string> env;
   std::uint64_t epoch = 1;
+  std::string tenant = {};   // "": a machine of the pool, which has no network
+  std::string lineage = {};  // see Gateway::Member
 };
 
 // Makes and handles machines; an interface so that pools and lifecycle can be tested without a VM. For node's loop.
@@ -64,7 +68,8 @@ class Machines {
   virtual Task<> destroy(Machine machine) = 0;
 };
 
+// Without a gateway (sim) no machine has a network.
 std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
-                                        const RecordStore& records, BlockingPool& pool);
+                                        const RecordStore& records, BlockingPool& pool, Gateway* gateway = nullptr);
 
 }  // namespace space::node

@@ -11,7 +11,9 @@
 #include "base/file.h"
 #include "base/unix_socket.h"
 #include "node/access.h"
+#include "node/gateway.h"
 #include "node/machine.h"
+#include "node/ports.h"
 #include "node/privileges.h"
 #include "node/recovery.h"
 #include "node/routes.h"
@@ -81,7 +83,11 @@ class Node {
     CO_TRY(warden_, co_await disk_.run([this] { return connect_warden(config_.run_dir / "warden.sock"); }));
     CO_TRY_VOID(co_await open_driver());
     images_.emplace(folders_.bases, *driver_, disk_);
-    machines_ = make_machines(executor_, *driver_, *images_, records_, disk_);
+    if (config_.driver == "qemu") {
+      gateway_ = std::make_unique<Gateway>(executor_, warden_, config_.run_dir);
+      spawn(executor_, gateway_->run());
+    }
+    machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, gateway_.get());
     bases_ = make_base_source(templates_, *images_, disk_);
     const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds};
     pools_.emplace(executor_, *machines_, limits);
@@ -103,7 +109,8 @@ class Node {
     http::Options options;
     options.server_name = "space-node";
     options.body_timeout = std::chrono::minutes(10);  // the api role keeps time for its clients
-    http::Server server(executor_, [&router](http::Exchange& exchange) { return router(exchange); }, options);
+    options.any_target = true;  // of ports
+    http::Server server(executor_, with_ports(router, routes, config_.api_uid), options);
     CO_TRY(Fd listener, listen_unix(config_.run_dir / "node.sock", SOCK_STREAM, 0666));
     CO_TRY_VOID(server.serve(std::move(listener)));
     log::info("node.ready", {{"driver", driver_->name()}, {"accelerator", driver_->accelerator()}, {"vmm", info.vmm_version},
@@ -171,6 +178,7 @@ class Node {
   std::shared_ptr<wire::WardenClient> warden_;
   std::unique_ptr<vmm::Driver> driver_;
   std::optional<tmpl::BaseImages> images_;
+  std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<Machines> machines_;
   std::unique_ptr<BaseSource> bases_;
   std::optional<Pools> pools_;

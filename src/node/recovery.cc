@@ -56,7 +56,7 @@ asio::awaitable<void> greet(Machines& machines, std::shared_ptr<Sandbox> sandbox
   if (sandbox->removing || sandbox->record.state != SandboxState::running) co_return;
   const SandboxRecord& record = sandbox->record;
   Spans unused(system_clock());
-  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch};
+  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant};
   auto greeted = co_await machines.activate(sandbox->machine, identity, unused);
   if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
 }

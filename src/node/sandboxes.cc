@@ -42,7 +42,7 @@ class Busy {
 };
 
 Identity identity_of(const SandboxRecord& record) {
-  return {record.id, record.hostname, record.machine_id, record.env, record.epoch};
+  return {record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant};
 }
 
 }  // namespace

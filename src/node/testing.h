@@ -27,6 +27,7 @@ class FakeVm : public vmm::Vm {
   asio::awaitable<void> ended() override { co_await sleep_for(std::chrono::hours(1)); }
   asio::awaitable<std::string> console_tail() override { co_return std::string("last words"); }
   http::Connector agent_connector() override { return {}; }
+  http::Connector port_connector(std::uint16_t) override { return {}; }
   pid_t pid() const override { return 0; }
   vmm::VmState state_ = vmm::VmState::waiting;
 

@@ -5,6 +5,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -18,10 +19,10 @@ constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kBatch = 4;
 constexpr std::chrono::seconds kConnectLimit{10};
 
-Task<> connected(asio::posix::stream_descriptor& socket) {
+Task<> connected(asio::posix::stream_descriptor& socket, std::uint16_t port) {
   sockaddr_in agent{};
   agent.sin_family = AF_INET;
-  agent.sin_port = htons(wire::kAgentPort);
+  agent.sin_port = htons(port);
   ::inet_pton(AF_INET, wire::kGuestAddress, &agent.sin_addr);
   int error = ::connect(socket.native_handle(), reinterpret_cast<sockaddr*>(&agent), sizeof agent) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
@@ -30,6 +31,8 @@ Task<> connected(asio::posix::stream_descriptor& socket) {
     socklen_t length = sizeof error;
     if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   }
+  if (error == ECONNREFUSED && port != wire::kAgentPort)
+    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port), "start the server there, then try again");
   if (error != 0) {
     Error failed = fail_errno(error, "connect to the agent").value();
     co_return fail(ErrorKind::unavailable, "agent_unreachable", failed.message, "try again; the guest may still be starting");
@@ -39,8 +42,8 @@ Task<> connected(asio::posix::stream_descriptor& socket) {
 
 }  // namespace
 
-http::Connector AgentSockets::connector() {
-  return [self = shared_from_this()] { return connect(self); };
+http::Connector AgentSockets::connector(std::uint16_t port) {
+  return [self = shared_from_this(), port] { return connect(self, port); };
 }
 
 void AgentSockets::stock(std::vector<Fd> sockets) {
@@ -61,7 +64,7 @@ Task<Fd> AgentSockets::take() {
   co_return socket;
 }
 
-Task<Fd> AgentSockets::connect(std::shared_ptr<AgentSockets> self) {
+Task<Fd> AgentSockets::connect(std::shared_ptr<AgentSockets> self, std::uint16_t port) {
   using namespace asio::experimental::awaitable_operators;
   CO_TRY(Fd fd, co_await self->take());
   const int on = 1;
@@ -71,7 +74,7 @@ Task<Fd> AgentSockets::connect(std::shared_ptr<AgentSockets> self) {
   socket.assign(fd.get(), error);
   if (error) co_return fail_errno(error.value(), "watch a socket");
   (void)fd.release();
-  auto outcome = co_await (connected(socket) || sleep_for(kConnectLimit));
+  auto outcome = co_await (connected(socket, port) || sleep_for(kConnectLimit));
   if (outcome.index() == 1)
     co_return fail(ErrorKind::unavailable, "agent_unreachable", "the agent did not accept a connection in time", "try again; the guest may still be starting");
   CO_TRY_VOID(std::move(std::get<0>(outcome)));

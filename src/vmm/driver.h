@@ -74,6 +74,8 @@ class Vm {
   // A socket on which something waits that tells which pages the guest writes (snapshot::watch_writes); once, and empty when this VM
   // has none.
   virtual Fd take_write_watch() { return {}; }
+  // One to another port of the guest's address on the wire. unavailable/port_closed when the guest refuses it.
+  virtual http::Connector port_connector(std::uint16_t port) = 0;
   virtual pid_t pid() const = 0;                          // for readings of /proc and tests
 };
 

@@ -237,6 +237,7 @@ const std::string& QemuVm::id() const { return state_->id; }
 VmState QemuVm::state() const { return state_->state; }
 Fd QemuVm::take_write_watch() { return std::move(state_->write_watch); }
 pid_t QemuVm::pid() const { return state_->pid; }
+http::Connector QemuVm::port_connector(std::uint16_t port) { return state_->agent->connector(port); }
 http::Connector QemuVm::agent_connector() { return state_->agent->connector(); }
 
 Task<> QemuVm::boot() {

@@ -40,6 +40,7 @@ class QemuVm : public Vm {
   asio::awaitable<std::string> console_tail() override;
   http::Connector agent_connector() override;
   Fd take_write_watch() override;
+  http::Connector port_connector(std::uint16_t port) override;
   pid_t pid() const override;
 
   // Everything of `id` on this host: process, jail, namespace, control socket. Idempotent; blocks, for the pool.

@@ -92,6 +92,9 @@ class SimVm : public Vm {
     while (!state->gone) co_await state->changed.wait();
   }
   asio::awaitable<std::string> console_tail() override { co_return std::string("(the sim driver has no console)"); }
+  http::Connector port_connector(std::uint16_t) override {
+    return []() -> Task<Fd> { co_return fail(ErrorKind::unsupported, "ports_unsupported", "the sim driver has no machine whose ports could be reached"); };
+  }
   http::Connector agent_connector() override { return http::unix_connector(state_->socket.string()); }
 
  private:

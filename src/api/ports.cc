@@ -1,0 +1,144 @@
+#include "api/ports.h"
+
+#include <fmt/format.h>
+
+#include "api/observed.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "http/proxy.h"
+#include "wire/agent_protocol.h"
+#include "wire/ports.h"
+
+namespace space::api {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kWakePatience{60};
+constexpr const char* kTrafficToken = "Space-Traffic-Token";
+constexpr const char* kE2bToken = "E2b-Traffic-Access-Token";  // the same token, as E2B's clients send it
+
+Error no_such_port() {
+  return {ErrorKind::not_found, "port_not_found", "there is nothing at this address", "write /v1/sandboxes/{id}/ports/{port}/… with a port from 1 to 65535"};
+}
+
+// Whoever may not see a sandbox learns nothing about it.
+tl::unexpected<Error> refused() {
+  return fail(ErrorKind::unauthenticated, "key_missing", "this port is private: an API key or a traffic token is needed", "send \"Authorization: Bearer sk_…\", or make the port public");
+}
+
+class Ports {
+ public:
+  Ports(Services& services, std::string domain) : services_(services), domain_(std::move(domain)) {}
+
+  // nullopt: not for us.
+  std::optional<Result<wire::PortAddress>> address_of(const http::Exchange& exchange) const {
+    const std::string_view host = exchange.headers().get("Host");
+    const std::string& raw = exchange.target().raw;
+    if (auto by_host = wire::port_of_host(host, domain_); by_host && by_host->port != wire::kAgentPort) {
+      by_host->target = raw;
+      return Result<wire::PortAddress>(std::move(*by_host));
+    }
+    if (!wire::is_port_path(raw)) return std::nullopt;
+    if (auto by_path = wire::port_of_path(raw)) return Result<wire::PortAddress>(std::move(*by_path));
+    return Result<wire::PortAddress>(fail(no_such_port()));
+  }
+
+  Task<> serve(http::Exchange& raw, Result<wire::PortAddress> address) {
+    Observed exchange(raw, new_id());
+    const std::int64_t began_us = services_.clock.monotonic_us();
+    Result<> result;
+    if (!address) result = fail(address.error());
+    else if (address->port == wire::kAgentPort) result = fail(no_such_port());  // the agent's own, which is no server of the guest's
+    else result = co_await carry(exchange, *address);
+    Result<> answered = result;
+    int status = exchange.status();
+    if (!result && !raw.started()) {
+      const http::Response problem = http::problem(result.error());
+      status = problem.status;
+      answered = co_await raw.reply(problem);
+    }
+    ++services_.counters.requests[{"PORT", status}];
+    log::info("port.request", {{"request", exchange.request_id()}, {"sandbox", address ? address->sandbox : std::string()}, {"port", address ? address->port : 0},
+                               {"method", exchange.method()}, {"status", status}, {"us", services_.clock.monotonic_us() - began_us},
+                               {"error", result ? std::string() : describe(result.error())}});
+    co_return answered;
+  }
+
+ private:
+  Task<> carry(Observed& exchange, wire::PortAddress address) {
+    http::ProxyOptions options;
+    for (const auto& [name, value] : exchange.headers().fields())
+      if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+
+    const bool has_key = exchange.headers().get("Authorization").starts_with("Bearer sk_");
+    std::string token(exchange.headers().get(kTrafficToken));
+    if (token.empty()) token = exchange.headers().get(kE2bToken);
+    options.drop_headers.emplace_back(kE2bToken);
+    std::string tenant;
+    if (has_key) {
+      CO_TRY(const control::Key key, co_await services_.keys.authenticate(exchange.headers()));
+      tenant = key.tenant;
+      options.set_headers.set("Space-Tenant", key.tenant);
+      options.drop_headers.emplace_back("Authorization");  // the guest must never see it
+    } else if (co_await is_public(address)) {
+      options.set_headers.set("Space-Port-Access", "public");
+    } else if (!token.empty()) {
+      options.set_headers.set(kTrafficToken, token);
+    } else {
+      co_return refused();
+    }
+    CO_TRY_VOID(co_await awake(address.sandbox, tenant));
+
+    // Who really asked; what the client claims about it goes.
+    for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"}) options.drop_headers.emplace_back(name);
+    options.set_headers.set("X-Forwarded-For", exchange.peer().address.empty() ? "unknown" : exchange.peer().address);
+    options.set_headers.set("X-Forwarded-Host", std::string(exchange.headers().get("Host")));
+    options.set_headers.set("Space-Port-Host", std::string(exchange.headers().get("Host")));
+    options.set_headers.set("Space-Request", exchange.request_id());
+    options.target = fmt::format("/v1/sandboxes/{}/ports/{}{}", address.sandbox, address.port, address.target);
+    options.upgrade = true;
+    options.event_stream = true;
+    auto done = co_await http::forward(exchange, services_.node.ports(), std::move(options));
+    co_return done;
+  }
+
+  asio::awaitable<bool> is_public(const wire::PortAddress& address) {
+    auto found = co_await services_.store.port_is_public(address.sandbox, address.port);
+    co_return found && *found;
+  }
+
+  // A paused sandbox is resumed by whoever may use it, and the request waits for that.
+  Task<> awake(const std::string& id, const std::string& tenant) {
+    CO_TRY(const control::Sandbox sandbox, co_await services_.store.find_any_sandbox(id));
+    if (!tenant.empty() && sandbox.tenant != tenant) co_return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
+    if (sandbox.state != control::SandboxState::paused) co_return Result<>();
+    control::Operation operation;
+    operation.id = new_id();
+    operation.tenant = sandbox.tenant;
+    operation.sandbox = id;
+    operation.kind = control::OperationKind::resume;
+    operation.created_ms = services_.clock.wall_ms();
+    auto accepted = co_await services_.engine.change(std::move(operation), std::nullopt);
+    if (!accepted) co_return accepted.error().code == "sandbox_running" ? Result<>() : fail(std::move(accepted).error());
+    CO_TRY(const control::Operation done, co_await services_.engine.wait(sandbox.tenant, accepted->operation.id, kWakePatience));
+    if (done.state == control::OperationState::failed && done.error) co_return fail(*done.error);
+    co_return Result<>();
+  }
+
+  Services& services_;
+  const std::string domain_;
+};
+
+}  // namespace
+
+http::Handler with_ports(Services& services, http::Handler next, std::string domain) {
+  const auto ports = std::make_shared<Ports>(services, std::move(domain));
+  return [ports, next = std::move(next)](http::Exchange& exchange) -> Task<> {
+    auto address = ports->address_of(exchange);
+    if (!address) return next(exchange);
+    return ports->serve(exchange, std::move(*address));
+  };
+}
+
+}  // namespace space::api

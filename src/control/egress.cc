@@ -1,0 +1,113 @@
+#include "control/egress.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "base/encoding.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "control/store.h"
+
+namespace space::control {
+namespace {
+
+constexpr std::size_t kAnswerLimit = 64 << 20;  // the policies of all sandboxes
+
+http::ClientOptions options() {
+  http::ClientOptions out;
+  out.connect_timeout = std::chrono::seconds(2);
+  out.head_timeout = std::chrono::seconds(15);
+  return out;
+}
+
+std::string sandbox_target(const std::string& sandbox) { return "/sandboxes/" + percent_encode(sandbox); }
+
+Result<json::object> document_of(const EgressSettings& settings) {
+  TRY(json::object body, parse_json_object(settings.document, 8 << 20));
+  body["tenant"] = settings.tenant;
+  body["lineage"] = settings.lineage;
+  body["generation"] = settings.generation;
+  return body;
+}
+
+}  // namespace
+
+Error egress_unavailable(std::string_view why) {
+  return {ErrorKind::unavailable, "egress_unavailable", fmt::format("the egress gateway cannot be reached: {}", why), "try again in a moment; sandboxes have no network meanwhile"};
+}
+
+Egress::Egress(asio::any_io_executor executor, std::string socket_path)
+    : client_(executor, http::unix_connector(socket_path), options()), forwarding_(executor, http::unix_connector(socket_path), options()) {}
+
+Task<json::object> Egress::ask(std::string method, std::string target, std::string body) {
+  http::Request request;
+  request.method = std::move(method);
+  request.target = std::move(target);
+  if (!body.empty()) request.headers.set("Content-Type", "application/json");
+  request.body = std::move(body);
+  auto answer = co_await client_.request(std::move(request), kAnswerLimit);
+  if (!answer) co_return fail(egress_unavailable(answer.error().message));
+  if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
+  if (answer->body.empty()) co_return json::object();
+  auto parsed = parse_json_object(answer->body, kAnswerLimit);
+  if (!parsed) co_return fail(ErrorKind::internal, "egress_answer_invalid", "the gateway's answer cannot be read: " + parsed.error().message, "see egress's log");
+  co_return std::move(*parsed);
+}
+
+Task<> Egress::check(std::string document) {
+  CO_TRY(json::object body, parse_json_object(document, 8 << 20));
+  body["method"] = "GET";
+  body["url"] = "https://policy-check.invalid/";
+  CO_TRY_VOID(co_await ask("POST", "/explain", json::serialize(body)));
+  co_return Result<>();
+}
+
+Task<> Egress::put(EgressSettings settings) {
+  CO_TRY(const json::object body, document_of(settings));
+  CO_TRY_VOID(co_await ask("PUT", sandbox_target(settings.sandbox), json::serialize(body)));
+  co_return Result<>();
+}
+
+Task<> Egress::remove(std::string sandbox) {
+  CO_TRY_VOID(co_await ask("DELETE", sandbox_target(sandbox)));
+  co_return Result<>();
+}
+
+Task<> Egress::reconcile(Store& store) {
+  // The gateway first: what the store has by then is newer, never older.
+  CO_TRY(const json::object answer, co_await ask("GET", "/sandboxes"));
+  CO_TRY(const auto wanted, co_await store.all_egress());
+  CO_TRY(const auto owned, co_await store.owned_sandboxes());
+  std::map<std::string, std::int64_t> known;
+  JsonReader top(answer);
+  top.ignore_unknown();
+  if (const json::array* list = top.array("sandboxes", 1'000'000))
+    for (const json::value& item : *list) {
+      if (!item.is_object()) continue;
+      JsonReader reader(item.get_object(), "sandboxes");
+      reader.ignore_unknown();
+      std::string id = reader.text("sandbox", 1, 64);
+      const std::int64_t generation = reader.number("generation", 0, INT64_MAX, 0);
+      if (reader.done()) known[std::move(id)] = generation;
+    }
+  for (const EgressSettings& settings : wanted) {
+    const auto found = known.find(settings.sandbox);
+    if (found != known.end() && found->second >= settings.generation) continue;
+    if (auto put_there = co_await put(settings); !put_there) {
+      log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", put_there.error()}});
+      if (put_there.error().kind == ErrorKind::unavailable) co_return fail(put_there.error());
+    }
+  }
+  std::set<std::string> alive;
+  for (const Owned& one : owned) alive.insert(one.id);
+  for (const auto& [id, generation] : known)
+    if (!alive.contains(id)) {
+      auto removed = co_await remove(id);
+      if (!removed) log::warn("egress.not_removed", {{"sandbox", id}, {"error", removed.error()}});
+    }
+  co_return Result<>();
+}
+
+}  // namespace space::control

@@ -1,0 +1,60 @@
+// The egress gateway as node sees it: it gets the listening sockets of every sandbox's namespace, again whenever it was replaced,
+// and says which certificate a guest is to trust. Whatever goes wrong here leaves a sandbox without a network, never with an open
+// one, so that nothing waits for the gateway longer than a moment. docs/egress.md has the other end.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/async.h"
+#include "http/client.h"
+#include "wire/egress_handover.h"
+#include "wire/warden_client.h"
+
+namespace space::node {
+
+class Gateway {
+ public:
+  struct Member {
+    std::string sandbox, tenant;
+    std::string lineage;  // whose certificate authority it has: the sandbox itself, or the root that it was forked from
+  };
+
+  // `run_dir` holds egress/fds.sock and egress/egress.sock. For node's loop; the warden outlives it.
+  Gateway(asio::any_io_executor executor, std::shared_ptr<wire::WardenClient> warden, const std::filesystem::path& run_dir);
+  ~Gateway();
+
+  // The VM is this sandbox from now on: its sockets go to the gateway, now or when there is one. Gives the certificate (PEM) that the
+  // guest is to trust, "" when the gateway does not answer within a few seconds. A second call for a VM hands nothing over again.
+  asio::awaitable<std::string> admit(std::string vm, Member member);
+  // The VM goes: when it returns no process but the warden holds a socket of its namespace, unless the gateway hangs (10 s).
+  asio::awaitable<void> dismiss(std::string vm);
+  // Keeps the connection and hands over what is due; until the loop ends. Spawned once.
+  asio::awaitable<void> run();
+
+ private:
+  struct Entry {
+    Member member;
+    std::string load;     // what the gateway calls this hand-over
+    bool handed = false;
+    bool asked = false;   // a hand-over is under way
+  };
+  asio::awaitable<bool> hand_over(std::string vm);
+  asio::awaitable<bool> connect();
+  asio::awaitable<std::string> certificate(Member member);
+  void lost(const std::shared_ptr<wire::EgressClient>& client);
+  static asio::awaitable<void> closed(std::shared_ptr<wire::EgressClient> client);
+
+  asio::any_io_executor executor_;
+  std::shared_ptr<wire::WardenClient> warden_;
+  std::filesystem::path run_dir_;
+  BlockingPool pool_{2};  // of its own: a gateway that hangs must not take the disk's threads
+  http::Client http_;
+  std::shared_ptr<wire::EgressClient> client_;
+  std::map<std::string, Entry> entries_;  // by VM
+  Signal changed_;
+};
+
+}  // namespace space::node
