@@ -97,7 +97,7 @@ void add_port_commands(CLI::App& app, CommandLine& line) {
 
 void add_network_commands(CLI::App& app, CommandLine& line) {
   CLI::App* egress = app.add_subcommand("egress", "What a sandbox may reach")->group(kGroup);
-  egress->require_subcommand(1);
+  egress->require_subcommand(0, 1);  // the role of the same name is started by serve (grammar_server.cc)
   add_policy_commands(*egress, line);
   add_preset_commands(*egress, line);
   add_credential_commands(app, line);

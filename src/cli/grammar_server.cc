@@ -49,9 +49,15 @@ void add_server_commands(CLI::App& app, CommandLine& line, const RunRole& run_ro
     };
   });
   for (const Role role : {Role::warden, Role::egress, Role::node, Role::api}) {
-    CLI::App* one = app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
+    // `space egress` is a family of client commands as well; alone, and with a server's folders, it is the role.
+    const bool shared = role == Role::egress;
+    CLI::App* one = shared ? app.get_subcommand("egress") : app.add_subcommand(std::string(to_string(role)), "A role of the server; started by serve")->group("");
     add_settings(*one, *settings);
-    one->callback([settings, role, run_role, &line] {
+    if (shared)
+      for (CLI::Option* option : one->get_options()) option->group("");
+    one->callback([one, shared, settings, role, run_role, &line] {
+      if (shared && !one->get_subcommands().empty()) return;
+      if (shared && one->count("--run-dir") == 0) throw CLI::CallForHelp();
       line.chosen = [settings, role, run_role] {
         log::configure(to_string(role), settings->log_level);
         return run_role(role, *settings);

@@ -1,0 +1,143 @@
+"""Servers inside a sandbox, reached from outside: by path and by host name, HTTP and WebSocket, private and public."""
+
+import http.client
+import json
+import socket
+import unittest
+
+from space_server import SandboxTest
+
+BUDGET_S = 150
+DOMAIN = "box.example.org"
+
+SERVER = '''
+import base64, hashlib, json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class H(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade") == "websocket":
+            key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+            self.send_response(101)
+            self.send_header("Upgrade", "websocket"); self.send_header("Connection", "Upgrade")
+            self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
+            self.end_headers(); self.close_connection = True
+            while data := self.connection.recv(100): self.connection.sendall(b"<" + data + b">")
+            return
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.dumps({"method": self.command, "path": self.path, "headers": dict(self.headers), "body": self.rfile.read(length).decode()}).encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+    do_POST = do_GET
+    def log_message(self, *a): pass
+ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), H).serve_forever()
+'''
+
+
+class Ports(SandboxTest):
+    options = {"ports_domain": DOMAIN}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.sandbox.write("/home/user/server.py", SERVER.encode())
+        for address, port in (("0.0.0.0", 8080), ("127.0.0.1", 8081)):
+            cls.sandbox.start(["python3", "/home/user/server.py", address, str(port)]).in_background()
+        cls.sandbox.run("for i in $(seq 100); do curl -s -o /dev/null localhost:8080/ && curl -s -o /dev/null localhost:8081/ && exit 0; sleep 0.2; done; exit 1")
+        cls.key = (cls.server.data_dir / "first.key").read_text().strip()
+
+    def ask(self, path, host=None, key=True, method="GET", body=None, headers=()):
+        address, port = self.server.url.split("//")[1].split(":")
+        connection = http.client.HTTPConnection(address, int(port), timeout=60)
+        connection.putrequest(method, path, skip_host=True)
+        connection.putheader("Host", host or f"{address}:{port}")
+        if key:
+            connection.putheader("Authorization", f"Bearer {self.key}")
+        for name, value in headers:
+            connection.putheader(name, value)
+        if body is not None:
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders()
+        if body is not None:
+            connection.send(body)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, text
+
+    def path(self, rest="/", port=8080):
+        return f"/v1/sandboxes/{self.sandbox.id}/ports/{port}{rest}"
+
+    def test_by_path_the_rest_of_the_target_reaches_the_server_as_it_was_sent(self):
+        for rest in ("/", "", "/a//b/?x=%2F&y", "/../up"):
+            status, text = self.ask(self.path(rest))
+            self.assertEqual(status, 200, text)
+            self.assertEqual(json.loads(text)["path"], rest or "/")
+
+    def test_a_server_on_the_loopback_address_is_reached_too(self):
+        status, text = self.ask(self.path("/here", 8081), method="POST", body=b"hello")
+        self.assertEqual(status, 200, text)
+        self.assertEqual((json.loads(text)["method"], json.loads(text)["body"]), ("POST", "hello"))
+
+    def test_the_guest_sees_neither_the_key_nor_forged_forwarding(self):
+        status, text = self.ask(self.path(), headers=[("X-Forwarded-For", "6.6.6.6"), ("Space-Tenant", "other"), ("X-Own", "kept")])
+        self.assertEqual(status, 200, text)
+        headers = {name.lower(): value for name, value in json.loads(text)["headers"].items()}
+        self.assertNotIn("authorization", headers)
+        self.assertNotIn("space-tenant", headers)
+        self.assertEqual(headers["x-forwarded-for"], "127.0.0.1")
+        self.assertEqual(headers["x-own"], "kept")
+        self.assertNotIn(self.key, text.decode())
+
+    def test_by_host_name(self):
+        host = f"8080-{self.sandbox.id}.{DOMAIN}"
+        status, text = self.ask("/v1/version?not=ours", host=host)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(json.loads(text)["path"], "/v1/version?not=ours")
+        self.assertEqual(json.loads(text)["headers"]["Host"], host)
+        for wrong in (f"080-{self.sandbox.id}.{DOMAIN}", f"8080-{self.sandbox.id}.{DOMAIN}.evil.test", f"8080-{self.sandbox.id.upper()}.{DOMAIN}"):
+            status, text = self.ask("/only-in-the-guest", host=wrong)
+            self.assertEqual(status, 404, wrong)
+
+    def test_private_until_it_is_made_public_and_then_again(self):
+        self.assertEqual(self.ask(self.path(), key=False)[0], 401)
+        self.assertEqual(self.ask(self.path(), key=False, headers=[("Space-Port-Access", "public")])[0], 401)
+        self.assertEqual(self.ask(self.path(), key=False, headers=[("Space-Tenant", "default")])[0], 401)
+        self.assertEqual(self.ask(self.path(), key=False, headers=[("Space-Traffic-Token", "guess")])[0], 401)
+        opened = self.cli("port", "open", self.sandbox.id, "8080")
+        self.assertEqual(opened.stdout.decode().split(), ["8080"], opened.stderr)
+        self.assertEqual(self.ask(self.path(), key=False)[0], 200)
+        self.assertEqual(self.ask(self.path("/", 8081), key=False)[0], 401)
+        self.assertEqual(self.cli("port", "close", self.sandbox.id, "8080").returncode, 0)
+        self.assertEqual(self.ask(self.path(), key=False)[0], 401)
+
+    def test_what_is_no_port(self):
+        for port, status, code in ((9999, 503, "port_closed"), (49983, 404, "port_not_found"), (0, 404, "port_not_found"), ("080", 404, "port_not_found"), (65536, 404, "port_not_found")):
+            found, text = self.ask(self.path("/", port))
+            self.assertEqual((found, json.loads(text)["code"]), (status, code))
+        found, text = self.ask(f"/v1/sandboxes/{'z' * 20}/ports/8080/")
+        self.assertEqual(found, 404)
+
+    def test_websocket(self):
+        address, port = self.server.url.split("//")[1].split(":")
+        for target, host in ((self.path("/ws"), "any"), ("/ws", f"8080-{self.sandbox.id}.{DOMAIN}")):
+            with socket.create_connection((address, int(port)), 30) as s:
+                s.sendall(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {self.key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                          "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += s.recv(1000)
+                self.assertIn(b" 101 ", head)
+                self.assertIn(b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", head)
+                for word in (b"one", b"two"):
+                    s.sendall(word)
+                    self.assertEqual(s.recv(100), b"<" + word + b">")
+
+    def test_a_paused_sandbox_is_woken(self):
+        self.api.ok("POST", f"{self.sandbox.path}/pause", {}, {"Prefer": "wait=60"})
+        status, text = self.ask(self.path("/awake"))
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.sandbox.get()["state"], "running")
+
+
+if __name__ == "__main__":
+    unittest.main()
