@@ -195,6 +195,8 @@ def handler(at, log):
                 wanted = wanted / "index.html"
             if path != "/" and files.resolve() in wanted.parents and wanted.is_file():
                 return self.reply(wanted.read_bytes())
+            if path.startswith("/pkg/"):
+                return self.reply(b"not there\n", 404)
             self.reply(f"{at} {self.command} {self.headers.get('Host')} {self.path}\n".encode())
 
         def websocket(self):

@@ -34,7 +34,7 @@ ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), H).serve_forever()
 
 
 class Ports(SandboxTest):
-    options = {"ports_domain": DOMAIN}
+    options = {"domain": DOMAIN}
 
     @classmethod
     def setUpClass(cls):
