@@ -194,7 +194,7 @@ def handler(at, log):
             if path.endswith("/"):
                 wanted = wanted / "index.html"
             if path != "/" and files.resolve() in wanted.parents and wanted.is_file():
-                return self.reply(wanted.read_bytes())
+                return self.reply(wanted.read_bytes(), Content_Type="text/html" if wanted.suffix == ".html" else "application/octet-stream")
             if path.startswith("/pkg/"):
                 return self.reply(b"not there\n", 404)
             self.reply(f"{at} {self.command} {self.headers.get('Host')} {self.path}\n".encode())
