@@ -199,7 +199,8 @@ Task<int> set_credential(Context& context, CredentialOptions options) {
   CO_TRY(std::string secret, co_await context.pool.run(std::move(work)));
   const std::string name = options.name;
   auto opened = co_await context.api.open("PUT", credential_target(name), http::BodyKind::sized, secret.size());
-  Result<> sent = opened ? co_await (*opened)->write(std::as_bytes(std::span(secret))) : tl::unexpected(opened.error());
+  Result<> sent;
+  if (opened) sent = co_await (*opened)->write(std::as_bytes(std::span(secret)));
   ::explicit_bzero(secret.data(), secret.size());
   if (!opened) co_return fail(std::move(opened).error());
   if (sent) sent = co_await (*opened)->finish_request();
