@@ -276,6 +276,15 @@ def _():
     assert s.get_host(8080).startswith(f"8080-{s.sandbox_id}."), s.get_host(8080)
 
 
+@check("Sandbox.pause")
+def _():
+    s.files.write("kept", "k")
+    s.pause()
+    same((s.is_running(), s.get_info().state), (False, SandboxState.PAUSED))
+    s.connect(timeout=900)
+    same((s.is_running(), s.files.read("kept")), (True, "k"))
+
+
 @check("Sandbox.create with a wrong template")
 def _():
     raises(SandboxException, lambda: Sandbox.create("nothing-there"), "not found")
