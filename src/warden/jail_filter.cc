@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <linux/if_tun.h>
+#include <linux/sockios.h>
 #include <initializer_list>
 #include <memory>
 #include <cstring>
@@ -61,6 +63,11 @@ Result<std::vector<sock_filter>> jail_filter() {
   refuse("prctl", EPERM, {SCMP_A0_32(SCMP_CMP_EQ, PR_SET_DUMPABLE)});
   refuse("prctl", EPERM, {SCMP_A0_32(SCMP_CMP_EQ, PR_SET_MEMORY_MERGE)});
   refuse("madvise", EINVAL, {SCMP_A2_32(SCMP_CMP_EQ, MADV_MERGEABLE)});
+  // It reads and writes its TAP and sets the form of its frames; who owns the interface, how long it lives and what filters it is the warden's.
+  for (const scmp_datum_t request : std::initializer_list<scmp_datum_t>{TUNSETOWNER, TUNSETGROUP, TUNSETPERSIST, TUNSETLINK, TUNSETCARRIER, TUNSETTXFILTER, TUNATTACHFILTER, TUNDETACHFILTER, TUNSETQUEUE,
+                                     TUNSETSTEERINGEBPF, TUNSETFILTEREBPF, TUNSETIFF, TUNSETDEBUG, SIOCGSKNS})
+    refuse("ioctl", EPERM, {SCMP_A1_32(SCMP_CMP_EQ, request)});
+  for (const scmp_datum_t request : std::initializer_list<scmp_datum_t>{SIOCSIFHWADDR, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFMTU}) refuse("ioctl", EPERM, {SCMP_A1_32(SCMP_CMP_EQ, request)});
   refuse("socketpair", EAFNOSUPPORT, {SCMP_A0_32(SCMP_CMP_NE, AF_UNIX)});
 
   Fd file(::memfd_create("filter", MFD_CLOEXEC));

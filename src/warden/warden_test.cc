@@ -142,7 +142,7 @@ TEST_F(WardenTest, WhatMustFailFromInsideFails) {
   Lines tried = warden_->read_log(*process);
   ASSERT_TRUE(tried.contains("end")) << warden_->raw_log();
   tried.erase("end");
-  EXPECT_EQ(tried.size(), 50U);
+  EXPECT_EQ(tried.size(), 53U);
   for (const auto& [what, result] : tried) EXPECT_NE(result, "done") << what;
   EXPECT_EQ(tried["host_file"], "ENOENT");
   EXPECT_EQ(tried["host_root"], "ENOENT");
@@ -152,6 +152,7 @@ TEST_F(WardenTest, WhatMustFailFromInsideFails) {
   EXPECT_EQ(tried["user_namespace"], "EPERM");
   EXPECT_EQ(tried["clone3"], "ENOSYS");
   EXPECT_EQ(tried["ptrace"], "EPERM");
+  for (const char* name : {"tap_owner", "tap_persist", "interface_address"}) EXPECT_EQ(tried[name], "EPERM") << name;
   EXPECT_EQ(tried["inet"], "EAFNOSUPPORT");
   EXPECT_EQ(tried["vsock"], "EAFNOSUPPORT");
 }

@@ -7,9 +7,12 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/if_tun.h>
 #include <linux/sched.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -130,6 +133,9 @@ void attack() {
   tried("dumpable", ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0));
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   tried("merge_pages", ::madvise(page, 4096, MADV_MERGEABLE));
+  tried("tap_owner", ::ioctl(3, TUNSETOWNER, 0));
+  tried("tap_persist", ::ioctl(3, TUNSETPERSIST, 1));
+  tried("interface_address", ::ioctl(3, SIOCSIFHWADDR, nullptr));
   rlimit more{RLIM_INFINITY, RLIM_INFINITY};
   tried("raise_limit", ::setrlimit(RLIMIT_NOFILE, &more));
   tried("lower_oom", [] {
