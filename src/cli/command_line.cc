@@ -24,6 +24,7 @@ int run_program(int argc, char** argv, const RunRole& run_role) {
   add_store_commands(app, line);
   add_e2b_commands(app, line);
   add_server_commands(app, line, run_role);
+  add_redteam_command(app, line);
   SplitLine split = split_guest_command(app, std::vector<std::string>(argv + 1, argv + argc));
   line.guest = std::move(split.guest);
   try {

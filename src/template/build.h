@@ -36,6 +36,8 @@ Result<> refresh_initramfs(const std::filesystem::path& templates_dir, const std
 // templates/ and the agent beside the running program: <prefix>/share/space/templates and <prefix>/libexec/space-agent of an
 // installation, or those of the source tree that it was built in. not_found names the places tried.
 Result<std::filesystem::path> find_recipes();
+// The first of `places` that exists in the folder of this program or one above it. not_found/not_installed.
+Result<std::filesystem::path> find_beside_program(std::string_view what, std::initializer_list<const char*> places);
 Result<std::filesystem::path> find_agent();
 
 }  // namespace space::tmpl

@@ -76,9 +76,7 @@ Result<RuntimeConfig> read_recipe(const fs::path& folder) {
   return config;
 }
 
-namespace {
-
-Result<fs::path> beside_program(std::string_view what, std::initializer_list<const char*> places) {
+Result<fs::path> find_beside_program(std::string_view what, std::initializer_list<const char*> places) {
   std::error_code error;
   const auto program = fs::read_symlink("/proc/self/exe", error);
   std::string tried;
@@ -90,10 +88,8 @@ Result<fs::path> beside_program(std::string_view what, std::initializer_list<con
   return fail(ErrorKind::not_found, "not_installed", fmt::format("{} was not found in or above{}", what, tried), "name its place with an option, or install space as a whole");
 }
 
-}  // namespace
+Result<fs::path> find_recipes() { return find_beside_program("templates/", {"share/space/templates/rootfs", "templates/rootfs"}).map([](const fs::path& path) { return path.parent_path(); }); }
 
-Result<fs::path> find_recipes() { return beside_program("templates/", {"share/space/templates/rootfs", "templates/rootfs"}).map([](const fs::path& path) { return path.parent_path(); }); }
-
-Result<fs::path> find_agent() { return beside_program("space-agent", {"space-agent", "libexec/space-agent", "src/agent/space-agent", "agent/space-agent"}); }
+Result<fs::path> find_agent() { return find_beside_program("space-agent", {"space-agent", "libexec/space-agent", "src/agent/space-agent", "agent/space-agent"}); }
 
 }  // namespace space::tmpl

@@ -1,0 +1,119 @@
+"""What an attack is written with. An attack is a function of one argument, the trial:
+
+    @attack("F24", needs=("sandbox",))
+    def planted_files(t):
+        t.control("root can", can_write_as(0))        # the detector trips where it must
+        t.attempt("nobody can", can_write_as(65534))  # True: the attack reached something
+
+Controls and attempts use the same detector, so an attack that cannot fail is found out: without a control that tripped, the trial
+counts as broken. After every trial the world is looked at: canaries, roles, the bystander.
+"""
+
+import time
+import traceback
+
+REGISTRY = []
+VERDICTS = ("blocked", "reached", "broken", "not applicable", "missing")
+
+
+class Attack:
+    def __init__(self, ids, function, conditions, seconds, evidence):
+        self.ids, self.function, self.conditions, self.seconds, self.evidence = ids, function, conditions, seconds, evidence
+        self.doc = (function.__doc__ or "").strip().splitlines()[0] if function.__doc__ else function.__name__
+
+
+def attack(*ids, conditions=("blocked", "partial", "open"), seconds=60):
+    """Registers an attack for these entries of the catalogue. `seconds`: its longest time, at default counts."""
+    def register(function):
+        REGISTRY.append(Attack(ids, function, conditions, seconds, False))
+        return function
+    return register
+
+
+def not_applicable(*ids, seconds=30):
+    """For entries that do not apply: the function looks the evidence up, every time, and returns it as text; it raises when the
+    evidence is not there any more."""
+    def register(function):
+        REGISTRY.append(Attack(ids, function, ("blocked", "partial", "open"), seconds, True))
+        return function
+    return register
+
+
+class OutOfTime(BaseException):
+    """Not an Exception, so that no attack swallows it."""
+
+
+class Trial:
+    def __init__(self, attack, world):
+        self.attack, self.world = attack, world
+        self.controls, self.attempts, self.notes, self.figures = [], [], [], {}
+        self.error, self.seconds = None, 0.0
+
+    # What attacks call.
+
+    def control(self, what, tripped, detail=""):
+        self.controls.append((what, bool(tripped), str(detail)[:300]))
+
+    def attempt(self, what, reached, detail=""):
+        self.attempts.append((what, bool(reached), str(detail)[:300]))
+
+    def note(self, text):
+        self.notes.append(str(text)[:600])
+
+    def figure(self, name, value):
+        self.figures[name] = value
+
+    def guest(self, sandbox, command, **options):
+        """Runs a command in a guest, as root unless told otherwise. What comes out is searched for canaries."""
+        options = {"user": "root", "timeout": 40, **options}
+        result = sandbox.run(command, **options)
+        self.search(result.stdout + result.stderr)
+        return result
+
+    def search(self, content):
+        for name in self.world.secrets_in(content):
+            self.attempt("no canary's secret is in what came back", True, name)
+
+    # What the runner calls.
+
+    def run(self):
+        begun = time.monotonic()
+        try:
+            text = self.attack.function(self)
+            if self.attack.evidence:
+                self.note(text)
+            else:
+                for what in self.world.disturbed():
+                    self.attempt("the world stays as it was", True, what)
+        except OutOfTime:
+            self.error = f"not over after {self.attack.seconds} s"
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"[:500]
+            self.trace = traceback.format_exc()
+        self.seconds = time.monotonic() - begun
+
+    @property
+    def verdict(self):
+        if any(reached for _, reached, _ in self.attempts):
+            return "reached"
+        if self.error:
+            return "broken"
+        if self.attack.evidence:
+            return "not applicable"
+        if not self.controls or not self.attempts or not all(tripped for _, tripped, _ in self.controls):
+            return "broken"
+        return "blocked"
+
+    @property
+    def reason(self):
+        for what, reached, detail in self.attempts:
+            if reached:
+                return f"{what}: {detail}" if detail else what
+        if self.error:
+            return self.error
+        if self.attack.evidence:
+            return self.notes[0] if self.notes else ""
+        for what, tripped, detail in self.controls:
+            if not tripped:
+                return f"the control did not trip: {what} {detail}"
+        return "" if self.controls else "no control"

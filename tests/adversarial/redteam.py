@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Attacks a SPACE server of its own and says what got through. Started as `space redteam`; needs root.
+
+Ends with 0 when nothing was reached and every control tripped, 1 otherwise, 2 when it could not run.
+"""
+
+import argparse
+import importlib
+import os
+import platform
+import signal
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
+
+import report  # noqa: E402
+from framework import REGISTRY, OutOfTime, Trial  # noqa: E402
+
+BUDGET_S = 12 * 60
+
+
+def read_catalogue():
+    entries = {}
+    for line in (HERE / "catalogue.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            id, priority, name = line.split(" ", 2)
+            entries[id] = (priority, name)
+    return entries
+
+
+def load_attacks():
+    sys.path.insert(0, str(HERE / "attacks"))
+    for path in sorted((HERE / "attacks").glob("*.py")):
+        importlib.import_module(path.stem)
+
+
+def limited(seconds, work):
+    """Runs `work`; what takes longer is broken off."""
+    def late(*_):
+        raise OutOfTime()
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        work()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="space redteam", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--group", action="append", default=[], metavar="G", help="only this group (A to I, V), repeatable; also ids: F24")
+    parser.add_argument("--condition", choices=("blocked", "partial", "open"), default="blocked", help="what the attacker's sandbox may reach")
+    parser.add_argument("--long", action="store_true", help="the catalogue's own counts, without a time budget")
+    parser.add_argument("--report", metavar="FILE", help="write FILE.md, FILE.json and FILE.xml (JUnit)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--list", action="store_true", help="what there is; runs nothing")
+    parser.add_argument("--budget", type=int, default=BUDGET_S, metavar="S", help="seconds for everything, at default counts")
+    return parser.parse_args()
+
+
+def chosen(attacks, options):
+    words = [word.upper() for word in options.group]
+    return [one for one in attacks if options.condition in one.conditions and (not words or any(id.startswith(word) for id in one.ids for word in words))]
+
+
+def show(trial):
+    print(f"{'+'.join(trial.attack.ids):24} {trial.verdict:15} {trial.seconds:6.1f} s  {trial.attack.doc[:70]}"
+          + (f"\n{'':24} {trial.reason[:300]}" if trial.verdict in ("reached", "broken") else ""), file=sys.stderr, flush=True)
+    if trial.verdict == "broken" and os.environ.get("SPACE_REDTEAM_TRACE"):
+        print(getattr(trial, "trace", ""), file=sys.stderr)
+
+
+def run(attacks, options):
+    from world import World
+
+    trials, begun = [], time.monotonic()
+    with World(options.condition, options.long) as world:
+        for one in attacks:
+            left = options.budget - (time.monotonic() - begun)
+            if left < 5 and not options.long:
+                print("the time is over; what is left counts as missing", file=sys.stderr)
+                break
+            trial = Trial(one, world)
+            limited(one.seconds * 20 if options.long else min(one.seconds, left), trial.run)
+            trials.append(trial)
+            show(trial)
+        facts = {"accelerator": world.version.get("accelerator") or "unknown", "vmm": f"{world.version.get('driver')} {world.version.get('vmm_version')}",
+                 "version": world.version["version"], "kernel": platform.release(), "condition": options.condition,
+                 "counts": "literal" if options.long else "scaled"}
+    return trials, facts, time.monotonic() - begun
+
+
+def main():
+    options = parse()
+    load_attacks()
+    catalogue = read_catalogue()
+    unknown = {id for one in REGISTRY for id in one.ids} - set(catalogue)
+    if unknown:
+        sys.exit(f"attacks for entries that the catalogue does not have: {unknown}")
+    attacks = chosen(REGISTRY, options)
+    if options.list:
+        written = {id for one in REGISTRY for id in one.ids}
+        for id, (priority, name) in catalogue.items():
+            print(f"{id} {priority} {'        ' if id in written else 'missing '} {name}")
+        return 0
+    if os.geteuid() != 0:
+        print("space redteam: it starts a server of its own and looks into processes: run it as root (sudo space redteam)", file=sys.stderr)
+        return 2
+    trials, facts, seconds = run(attacks, options)
+    rows = report.rows_of(trials, catalogue, {word[0].upper() for word in options.group}, options.long)
+    if any(len(word) > 1 for word in options.group):
+        rows = [row for row in rows if any(row["id"].startswith(word.upper()) for word in options.group)]
+    summary = report.summary_of(rows, seconds, facts)
+    if options.report:
+        for ending, text in ((".md", report.as_markdown(rows, summary)), (".json", report.as_json(rows, summary)), (".xml", report.as_junit(rows, summary))):
+            Path(options.report + ending).write_text(text)
+    if options.json:
+        print(report.as_json(rows, summary))
+    else:
+        print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
+              + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
+    return 1 if summary["reached"] or summary["broken"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
