@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "node/machine.h"
 
@@ -23,6 +24,11 @@ class FakeVm : public vmm::Vm {
   Task<> resume() override { co_return Result<>{}; }
   Task<> pause() override { co_return Result<>{}; }
   Task<> save_base(const Fd&) override { co_return Result<>{}; }
+  Task<> save_devices(const Fd& into) override { co_return write_all(into, "devices"); }
+  Task<vmm::GuestMemory> memory() override { co_return vmm::GuestMemory{}; }
+  Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
+  Task<> switch_disk() override { co_return Result<>{}; }
+  Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override { co_return Result<>{}; }
   asio::awaitable<void> ended() override { co_await sleep_for(std::chrono::hours(1)); }
   asio::awaitable<std::string> console_tail() override { co_return std::string("last words"); }

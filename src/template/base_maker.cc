@@ -77,6 +77,7 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   spec.size = order.size;
   TRY(spec.memory, made->memory.duplicate());
   spec.memory_shared = true;
+  spec.begin = vmm::VmSpec::Begin::boot;
   spec.disk.push_back({std::move(lower), vmm::DiskLayer::Format::raw, true});
   spec.disk.push_back({std::move(upper), vmm::DiskLayer::Format::qcow2, false});
   return made;

@@ -40,8 +40,10 @@ struct VmSpec {
   Size size;
   const GuestImages* images = nullptr;
   Fd memory;               // a memfd: sealed base image (private map) or, for making a base, an empty one (shared map)
-  // Decides how the VM starts: shared memory is for boot(), a private map of a sealed image for load().
+  // Shared memory is for making a base; everything else maps a sealed image privately.
   bool memory_shared = false;
+  // The one thing that this VM can do first; fixed when its process starts. With shared memory: boot.
+  enum class Begin { load, load_devices, boot } begin = Begin::load;
   std::vector<DiskLayer> disk;  // bottom to top; only the top may be writable; at most 8
   std::string vmm_build;        // "" for the current one
 };
@@ -49,7 +51,15 @@ struct VmSpec {
 // What a driver saved when it made a base or a checkpoint: opaque to everyone else.
 struct DeviceState {
   Fd file;
-  bool whole_configuration = true;  // false: devices alone, as a running VM's checkpoint has
+  bool whole_configuration = true;  // false: devices alone, as a running VM's checkpoint has; loaded by Begin::load_devices
+};
+
+// A guest's memory as the host sees it; usable as long as its VM lives. What is read there is the guest's to choose.
+struct GuestMemory {
+  Fd pages;                   // read and written at `address` + the guest's own offset; see proc_pid_mem(5)
+  Fd page_table;              // proc_pid_pagemap(5): which pages this VM has for itself, and so has written
+  std::uint64_t address = 0;  // of the guest's first byte
+  std::uint64_t bytes = 0;
 };
 
 enum class VmState { waiting, running, paused, ended };
@@ -65,6 +75,16 @@ class Vm {
   virtual Task<> pause() = 0;
   // For a VM with shared memory (base making): pauses and writes device state; memory and disk files are complete after it.
   virtual Task<> save_base(const Fd& into) = 0;
+  // For a VM with private memory: its devices as they stand, while it is paused (it stays so). `into` is a new, empty file. The
+  // pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
+  virtual Task<> save_devices(const Fd& into) = 0;
+  virtual Task<GuestMemory> memory() = 0;
+  // The disk's next generation: `overlay` is an empty image over what there is. Prepared while the VM runs; after the switch, which
+  // needs a pause, nothing writes to the old top any more, though the VM still holds it open.
+  virtual Task<> prepare_disk(const Fd& overlay) = 0;
+  virtual Task<> switch_disk() = 0;
+  // Closes the disk's files in order and ends the process, at most for some seconds; destroy() must follow.
+  virtual Task<> close() = 0;
   virtual Task<> destroy() = 0;                           // idempotent; nothing of the VM is left when it returns
   virtual asio::awaitable<void> ended() = 0;              // returns when the VMM process is gone, for any reason
   // Last bytes of the guest's console and of what the VMM said, for error messages; hostile text. Asks the VMM for at most

@@ -75,7 +75,9 @@ class Builder {
     TRY_VOID(disks());
     add("-netdev", fmt::format("tap,id=net,fd={},vhost=off", pass(std::move(tap))));
     add("-device", fmt::format("virtio-net-device,netdev=net,mac={},bus=virtio-mmio-bus.2", kGuestMac));
-    if (!spec_.memory_shared) add("-incoming", "defer");
+    if (spec_.begin != VmSpec::Begin::boot) add("-incoming", "defer");
+    // What a running VM's devices are saved with has no such part.
+    if (spec_.begin == VmSpec::Begin::load_devices) add("-global", "migration.send-configuration=off");
     return std::move(launch_);
   }
 
@@ -133,6 +135,7 @@ Result<> check(const VmSpec& spec) {
   if (spec.size.cpus < 1 || spec.size.cpus > 32) return wrong("a VM has 1 to 32 vCPUs");
   if (spec.size.memory_mib < 64 || spec.size.memory_mib > 64 * 1024) return wrong("a VM has 64 MiB to 64 GiB of memory");
   if (!spec.images || !spec.images->kernel || !spec.images->initramfs || !spec.memory) return wrong("kernel, initramfs or memory is missing");
+  if (spec.memory_shared && spec.begin != VmSpec::Begin::boot) return wrong("shared memory is for booting");
   if (spec.disk.empty() || spec.disk.size() > kMaxLayers) return wrong("a VM has 1 to 8 disk layers");
   for (std::size_t i = 0; i < spec.disk.size(); ++i) {
     const bool top = i + 1 == spec.disk.size();

@@ -120,6 +120,7 @@ TEST_F(QemuArguments, GiveEveryVmItsOwnFileDescriptionsWithTheRightMode) {
 TEST_F(QemuArguments, ALoadWaitsAndABootDoesNot) {
   EXPECT_EQ(values(*launch(), "-incoming"), std::vector<std::string>{"defer"});
   spec_.memory_shared = true;
+  spec_.begin = VmSpec::Begin::boot;
   EXPECT_TRUE(values(*launch(), "-incoming").empty());
 }
 

@@ -83,7 +83,7 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
   auto started = co_await host.pool->run(work);
   Error error;
   if (started) {
-    auto vm = co_await QemuVm::take(host, spec->id, std::move(started->process), std::move(started->log), !spec->memory_shared, false);
+    auto vm = co_await QemuVm::take(host, spec->id, std::move(started->process), std::move(started->log), spec->begin != VmSpec::Begin::boot, false);
     if (vm) co_return std::unique_ptr<Vm>(std::move(*vm));
     error = std::move(vm).error();
   } else {

@@ -161,6 +161,7 @@ class RealVmm : public DriverTest {
     made.images = &images_;
     made.memory = memory_.duplicate().value();
     made.memory_shared = making;
+    if (making) made.begin = VmSpec::Begin::boot;
     made.disk.push_back({open_file(rootfs_, O_RDONLY).value(), DiskLayer::Format::raw, true});
     made.disk.push_back({open_file(dir_.path() / "base.qcow2", making ? O_RDWR : O_RDONLY).value(), DiskLayer::Format::qcow2, !making});
     if (!making) made.disk.push_back({open_file(dir_.path() / "own.qcow2", O_RDWR).value(), DiskLayer::Format::qcow2, false});

@@ -13,6 +13,8 @@
 #include "base/unix_socket.h"
 #include "vmm/agent_socket.h"
 #include "vmm/qemu_arguments.h"
+#include "vmm/guest_memory.h"
+#include "vmm/qemu_saving.h"
 #include "vmm/qmp.h"
 #include "vmm/vmm_log.h"
 
@@ -58,6 +60,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool destroyed = false;  // destroy() was called
   bool shutting_down = false;
   std::string migration;   // the last status of a save or load
+  std::string next_disk;   // the prepared generation's node
   std::string console;     // what was read of the guest's console so far, bounded
 
   void end() {
@@ -131,6 +134,12 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
       co_return fail(std::move(error));
     }
     co_return answer;
+  }
+
+  QemuAsk asking() {
+    return [self = shared_from_this()](std::string name, json::object arguments, const Fd* pass) {
+      return self->command(std::move(name), std::move(arguments), pass);
+    };
   }
 
   Task<> capability(std::string name) {
@@ -285,6 +294,52 @@ Task<> QemuVm::save_base(const Fd& into) {
   CO_TRY_VOID(co_await pause());
   CO_TRY_VOID(co_await state->capability("x-ignore-shared"));
   CO_TRY_VOID(co_await state->migrate("migrate", into));
+  co_return Result<>{};
+}
+
+Task<> QemuVm::save_devices(const Fd& into) {
+  auto state = state_;
+  CO_TRY_VOID(state->require(VmState::paused, "be saved"));
+  // The VMM's own way of opening wants exactly this mode.
+  CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", into.get()), O_WRONLY));
+  co_return co_await qemu_save_devices(state->asking(), file);
+}
+
+Task<GuestMemory> QemuVm::memory() {
+  auto state = state_;
+  if (state->gone) co_return fail(ended_error(state->id));
+  const QemuHost host = state->host;
+  const std::string vm = state->id;
+  auto open = [host, vm]() -> Result<GuestMemory> {
+    TRY(wire::MemoryFiles files, host.warden->open_memory(vm));
+    return guest_memory(std::move(files));
+  };
+  co_return co_await host.pool->run(open);
+}
+
+Task<> QemuVm::prepare_disk(const Fd& overlay) {
+  auto state = state_;
+  CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", overlay.get()), O_RDWR));
+  CO_TRY(state->next_disk, co_await qemu_add_overlay(state->asking(), file));
+  co_return Result<>{};
+}
+
+Task<> QemuVm::switch_disk() {
+  auto state = state_;
+  CO_TRY_VOID(state->require(VmState::paused, "change its disk"));
+  if (state->next_disk.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  std::string next = std::exchange(state->next_disk, {});
+  co_return co_await qemu_switch_overlay(state->asking(), std::move(next));
+}
+
+Task<> QemuVm::close() {
+  auto state = state_;
+  if (state->gone) co_return Result<>{};
+  state->destroyed = true;  // its end is no surprise
+  CO_TRY_VOID(co_await state->command("quit"));
+  const auto end = std::chrono::steady_clock::now() + kEndLimit;
+  while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
+  if (!state->gone) co_return fail(ErrorKind::unavailable, "vmm_does_not_end", fmt::format("process {} does not end", state->pid), "it is killed now");
   co_return Result<>{};
 }
 

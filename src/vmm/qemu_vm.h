@@ -35,6 +35,11 @@ class QemuVm : public Vm {
   Task<> resume() override;
   Task<> pause() override;
   Task<> save_base(const Fd& into) override;
+  Task<> save_devices(const Fd& into) override;
+  Task<GuestMemory> memory() override;
+  Task<> prepare_disk(const Fd& overlay) override;
+  Task<> switch_disk() override;
+  Task<> close() override;
   Task<> destroy() override;
   asio::awaitable<void> ended() override;
   asio::awaitable<std::string> console_tail() override;

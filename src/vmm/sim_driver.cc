@@ -72,6 +72,11 @@ class SimVm : public Vm {
     CO_TRY_VOID(co_await pause());
     co_return write_all(into, "sim\n");
   }
+  Task<> save_devices(const Fd&) override { co_return nothing_saved(); }
+  Task<GuestMemory> memory() override { co_return nothing_saved(); }
+  Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
+  Task<> switch_disk() override { co_return nothing_saved(); }
+  Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override {
     auto state = state_;
     auto work = [state] {
@@ -98,6 +103,9 @@ class SimVm : public Vm {
   http::Connector agent_connector() override { return http::unix_connector(state_->socket.string()); }
 
  private:
+  static tl::unexpected<Error> nothing_saved() {
+    return fail(ErrorKind::unsupported, "sim_saves_nothing", "the sim driver has no machine that could be saved", "use the qemu driver");
+  }
   Task<> start(VmState next) {
     auto state = state_;
     if (state->state != VmState::waiting) co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM has been started before");

@@ -89,11 +89,14 @@ class TestWarden : public wire::WardenClient {
     std::lock_guard lock(mutex_);
     return adopt_locked(vm);
   }
-  Result<std::pair<Fd, Fd>> open_memory(const std::string& vm) override {
+  Result<wire::MemoryFiles> open_memory(const std::string& vm) override {
     std::lock_guard lock(mutex_);
-    TRY(Fd memory, open_file("/proc/" + std::to_string(vms_[vm].pid) + "/mem", O_RDWR));
-    TRY(Fd pagemap, open_file("/proc/" + std::to_string(vms_[vm].pid) + "/pagemap", O_RDONLY));
-    return std::pair(std::move(memory), std::move(pagemap));
+    const std::string process = "/proc/" + std::to_string(vms_[vm].pid);
+    wire::MemoryFiles files;
+    TRY(files.memory, open_file(process + "/mem", O_RDWR));
+    TRY(files.pagemap, open_file(process + "/pagemap", O_RDONLY));
+    TRY(files.maps, open_file(process + "/maps", O_RDONLY));
+    return files;
   }
   Result<> freeze_file(const Fd&, bool) override { return {}; }
   Result<> set_limits(const std::string&, const wire::VmLimits&) override { return {}; }

@@ -218,12 +218,13 @@ Result<> Service::open_memory(const std::string& id, Answer& answer) {
   TRY(Vm* vm, living(id));
   TRY(answer.fds, net::on_own_thread([pid = vm->pid]() -> Result<std::vector<Fd>> {
     TRY_VOID(lower_this_thread());
-    std::vector<Fd> fds(2);
+    std::vector<Fd> fds(3);
     TRY(fds[0], open_file(fmt::format("/proc/{}/mem", pid), O_RDWR));
     TRY(fds[1], open_file(fmt::format("/proc/{}/pagemap", pid), O_RDONLY));
+    TRY(fds[2], open_file(fmt::format("/proc/{}/maps", pid), O_RDONLY));
     return fds;
   }));
-  // Both are of whoever had the pid when they were opened; if the VMM lives now, that was the VMM.
+  // They are of whoever had the pid when they were opened; if the VMM lives now, that was the VMM.
   if (!wait_for_end(vm->pidfd, std::chrono::milliseconds(0))) return {};
   answer.fds.clear();
   return fail(ErrorKind::gone, "vmm_ended", fmt::format("VM {} has just ended", id), "destroy it");

@@ -257,16 +257,17 @@ TEST_F(WardenTest, OpensTheMemoryOfAVmm) {
   auto memory = client().open_memory(vm);
   ASSERT_TRUE(memory) << describe(memory.error());
   // The first page of the program: an ELF header, read, written and read again.
-  const std::string maps = read_file(fmt::format("/proc/{}/maps", process->pid), 65536).value_or("");
+  const std::string maps = read_fd(memory->maps, 65536).value_or("");
+  EXPECT_EQ(maps, read_file(fmt::format("/proc/{}/maps", process->pid), 65536).value_or("?"));
   const auto address = static_cast<off_t>(std::stoull(maps, nullptr, 16));
   char magic[4] = {};
-  EXPECT_EQ(::pread(memory->first.get(), magic, 4, address), 4);
+  EXPECT_EQ(::pread(memory->memory.get(), magic, 4, address), 4);
   EXPECT_EQ(std::string_view(magic + 1, 3), "ELF");
-  EXPECT_EQ(::pwrite(memory->first.get(), "X", 1, address), 1);
-  EXPECT_EQ(::pread(memory->first.get(), magic, 1, address), 1);
+  EXPECT_EQ(::pwrite(memory->memory.get(), "X", 1, address), 1);
+  EXPECT_EQ(::pread(memory->memory.get(), magic, 1, address), 1);
   EXPECT_EQ(magic[0], 'X');
   std::uint64_t entry = 0;
-  EXPECT_EQ(::pread(memory->second.get(), &entry, 8, address / 4096 * 8), 8);
+  EXPECT_EQ(::pread(memory->pagemap.get(), &entry, 8, address / 4096 * 8), 8);
   EXPECT_NE(entry >> 62, 0U) << "present";
   EXPECT_EQ(entry & ((1ULL << 55) - 1), 0U) << "where in the machine's memory is nobody's business";
   EXPECT_TRUE(client().destroy(vm));

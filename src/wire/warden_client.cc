@@ -84,10 +84,10 @@ class SocketClient final : public WardenClient {
     return VmmProcess{std::move(answer.fds[0]), answer.reply.pid};
   }
 
-  Result<std::pair<Fd, Fd>> open_memory(const std::string& vm) override {
+  Result<MemoryFiles> open_memory(const std::string& vm) override {
     TRY(WardenRequest request, about(WardenCall::open_memory, vm));
-    TRY(Answer answer, ask(request, {}, 2));
-    return std::pair(std::move(answer.fds[0]), std::move(answer.fds[1]));
+    TRY(Answer answer, ask(request, {}, 3));
+    return MemoryFiles{std::move(answer.fds[0]), std::move(answer.fds[1]), std::move(answer.fds[2])};
   }
 
   Result<> freeze_file(const Fd& file, bool immutable) override {

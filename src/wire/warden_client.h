@@ -34,6 +34,13 @@ struct VmmProcess {
   Fd userfault = {};
 };
 
+// What the host shows of a VMM's memory (proc_pid_mem(5), proc_pid_pagemap(5), proc_pid_maps(5)), opened while it lived.
+struct MemoryFiles {
+  Fd memory;   // for reading and writing
+  Fd pagemap;
+  Fd maps;
+};
+
 struct VmListing {
   std::string vm;
   bool alive = false;
@@ -58,7 +65,7 @@ class WardenClient {
   virtual Result<VmmProcess> start_vmm(const std::string& vm, const std::string& build, const VmLimits& limits,
                                        const std::vector<std::string>& argv, std::span<const int> fds, const Fd& log) = 0;
   virtual Result<VmmProcess> adopt(const std::string& vm) = 0;            // after a restart of node
-  virtual Result<std::pair<Fd, Fd>> open_memory(const std::string& vm) = 0;  // /proc/PID/mem and /proc/PID/pagemap
+  virtual Result<MemoryFiles> open_memory(const std::string& vm) = 0;
   // FS_IMMUTABLE_FL on a regular file of the caller's own uid; to freeze, `file` must be open for writing. `freeze_unsupported` where
   // the flag would not stop descriptors that are open already (tmpfs, for one).
   virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;

@@ -28,7 +28,7 @@ enum class WardenCall : std::uint32_t {
   guest_sockets,   // count → fds
   start_vmm,       // build, limits, argv; fds: [log, descriptors 3…] → pid, fds: [pidfd, userfault socket?]
   adopt,           // → pid, fds: [pidfd]
-  open_memory,     // → fds: [mem, pagemap]
+  open_memory,     // → fds: [mem, pagemap, maps]
   freeze_file,     // count: 1 immutable, 0 not; fds: [file]
   set_limits,      // limits
   destroy,
