@@ -45,6 +45,13 @@ json::object render(const control::Operation& operation) {
   if (operation.started_ms > 0) out["started_at"] = rfc3339(operation.started_ms);
   if (operation.finished_ms > 0) out["finished_at"] = rfc3339(operation.finished_ms);
   if (!operation.reason.empty()) out["reason"] = operation.reason;
+  using enum control::OperationKind;
+  if (operation.kind == checkpoint || operation.kind == restore || operation.kind == fork) {
+    json::error_code error;
+    const json::value request = json::parse(operation.request, error);
+    for (const char* name : {"checkpoint", "children"})
+      if (const json::value* value = !error && request.is_object() ? request.get_object().if_contains(name) : nullptr) out[name] = *value;
+  }
   if (operation.error) out["error"] = render(*operation.error);
   return out;
 }

@@ -22,6 +22,8 @@ Result<> answers(const Sandbox& sandbox) {
     case SandboxState::running: return {};
     case SandboxState::creating: return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
     case SandboxState::paused: return no("sandbox_paused", "is paused", fmt::format("resume it: POST /v1/sandboxes/{}/resume", sandbox.id));
+    case SandboxState::suspended: return no("sandbox_suspended", "is suspended", fmt::format("wake it: POST /v1/sandboxes/{}/wake", sandbox.id));
+    case SandboxState::stopped: return no("sandbox_stopped", "is stopped", fmt::format("start it: POST /v1/sandboxes/{}/start", sandbox.id));
     case SandboxState::failed: return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
     case SandboxState::ended: return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "create another one");
     case SandboxState::deleting:

@@ -1,4 +1,5 @@
-// Sandboxes: create, look, delete, pause, resume. Every change becomes an operation that the store has before the answer goes out.
+// Sandboxes: create, look, delete. Every change becomes an operation that the store has before the answer goes out.
+#include "api/answer.h"
 #include "api/idempotency.h"
 #include "api/render.h"
 #include "api/request.h"
@@ -11,53 +12,8 @@ namespace {
 
 using control::Operation;
 using control::OperationKind;
-using control::OperationState;
 using control::Sandbox;
 using std::chrono::seconds;
-
-// How a change is answered: `accepted` at once, `done` when it was waited for and succeeded.
-struct Statuses {
-  int accepted = 202;
-  int done = 200;
-};
-
-// The answer after waiting. An operation that failed answers with its error, and names itself.
-Task<> answer_waited(Services& services, http::Exchange& exchange, Operation operation, Statuses statuses, seconds wait) {
-  if (!is_finished(operation.state)) {
-    CO_TRY(operation, co_await services.engine.wait(tenant_of(exchange), operation.id, wait));
-  }
-  std::optional<Sandbox> sandbox;
-  if (auto found = co_await services.store.find_sandbox(tenant_of(exchange), operation.sandbox)) sandbox = std::move(*found);
-  if (operation.state == OperationState::failed || operation.state == OperationState::cancelled) {
-    const Error error = operation.error.value_or(Error{ErrorKind::internal, "operation_failed", "the operation failed", ""});
-    const json::object more{{"operation", render(operation)}};
-    co_return co_await exchange.reply(problem_with(error, more));
-  }
-  const bool done = operation.state == OperationState::succeeded;
-  std::string body = render_change(operation, sandbox ? &*sandbox : nullptr);
-  if (done) {  // the answer kept at the accept said 202: whoever repeats the request shall get this one
-    CO_TRY(const auto key, idempotency_key(exchange));
-    if (key) {
-      control::KeptAnswer keep{exchange.attributes["fingerprint"], statuses.done, body, operation.id};
-      (void)co_await services.store.remember_answer(tenant_of(exchange), *key, std::move(keep));
-    }
-  }
-  http::Response response = http::json_response(done ? statuses.done : statuses.accepted, std::move(body));
-  response.headers.set("Preference-Applied", "wait");
-  response.headers.set("Location", "/v1/operations/" + operation.id);
-  co_return co_await exchange.reply(std::move(response));
-}
-
-Task<> answer(Services& services, http::Exchange& exchange, control::Accepted accepted, Statuses statuses, seconds wait) {
-  exchange.attributes["operation"] = accepted.operation.id;
-  const bool waits = wait.count() > 0 && !accepted.operation.id.empty();
-  if (accepted.replay && (accepted.replay->status != statuses.accepted || !waits))
-    co_return co_await exchange.reply(replayed(accepted.replay->status, std::move(accepted.replay->body)));
-  if (waits) co_return co_await http::until_disconnected(exchange, answer_waited(services, exchange, std::move(accepted.operation), statuses, wait));
-  http::Response response = http::json_response(statuses.accepted, render_change(accepted.operation, &accepted.sandbox));
-  response.headers.set("Location", "/v1/operations/" + accepted.operation.id);
-  co_return co_await exchange.reply(std::move(response));
-}
 
 Task<> create(Services& services, http::Exchange& exchange) {
   std::string raw;
@@ -108,33 +64,10 @@ Task<> create(Services& services, http::Exchange& exchange) {
   // While the sandbox is made. Should the gateway not take it now, it is told again, and allows nothing until then.
   if (!settings.document.empty() && !accepted.replay)
     if (auto told = co_await services.egress->put(settings); !told) log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", told.error()}});
-  co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
+  co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
-Task<> change(Services& services, http::Exchange& exchange, OperationKind kind) {
-  CO_TRY(std::string id, sandbox_id(exchange));
-  std::string raw;
-  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
-  JsonReader reader(body);
-  CO_TRY_VOID(reader.done());
-  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
-  CO_TRY(auto keep, recorded(exchange, raw, 202));
-  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
-  Operation operation;
-  operation.id = new_id();
-  operation.tenant = tenant_of(exchange);
-  operation.sandbox = std::move(id);
-  operation.kind = kind;
-  if (kind == OperationKind::remove) operation.reason = "requested";
-  operation.created_ms = services.clock.wall_ms();
-  CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
-  const Statuses statuses{202, 200};
-  co_return co_await answer(services, exchange, std::move(accepted), statuses, wait);
-}
-
-Task<> remove(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::remove); }
-Task<> pause(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::pause); }
-Task<> resume(Services& services, http::Exchange& exchange) { return change(services, exchange, OperationKind::resume); }
+Task<> remove(Services& services, http::Exchange& exchange) { return change_sandbox(services, exchange, OperationKind::remove); }
 
 Task<> get(Services& services, http::Exchange& exchange) {
   Query query(exchange.target());
@@ -150,7 +83,7 @@ Task<> list(Services& services, http::Exchange& exchange) {
   control::SandboxFilter filter;
   for (const std::string& name : query.list("state")) {
     const auto state = control::sandbox_state(name);
-    if (!state) query.reject("state", "must be creating, running, paused, deleting, failed or ended");
+    if (!state) query.reject("state", "must be creating, running, paused, suspended, stopped, deleting, failed or ended");
     filter.states.push_back(state.value_or(control::SandboxState::running));
   }
   filter.metadata = query.starting_with("metadata.", 16);
@@ -171,8 +104,6 @@ void add_sandbox_routes(Routes& routes) {
   routes.add("GET", "/v1/sandboxes", Access::key, Repeat::safe, list);
   routes.add("GET", "/v1/sandboxes/{id}", Access::key, Repeat::safe, get);
   routes.add("DELETE", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, remove);
-  routes.add("POST", "/v1/sandboxes/{id}/pause", Access::key, Repeat::recorded, pause);
-  routes.add("POST", "/v1/sandboxes/{id}/resume", Access::key, Repeat::recorded, resume);
 }
 
 }  // namespace space::api

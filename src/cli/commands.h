@@ -38,7 +38,20 @@ Task<int> create(Context& context, CreateOptions options);
 Task<int> list(Context& context, ListOptions options);
 Task<int> show(Context& context, std::string sandbox);
 Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_wait);
-Task<int> pause_or_resume(Context& context, std::string verb, std::vector<std::string> sandboxes);
+
+// commands_life.cc
+Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes);  // pause, resume, suspend, wake, stop, start
+Task<int> checkpoint(Context& context, std::string sandbox, std::string name);
+Task<int> list_checkpoints(Context& context, std::string sandbox);
+Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoints);
+Task<int> restore(Context& context, std::string sandbox, std::string checkpoint);
+struct ForkOptions {
+  std::string sandbox, checkpoint;
+  std::uint32_t count = 1;
+  std::vector<std::string> env, metadata;
+};
+Task<int> fork(Context& context, ForkOptions options);
+Task<int> tree(Context& context);
 
 // commands_process.cc
 Task<int> run(Context& context, CreateOptions create, CommandOptions command, bool keep);
@@ -62,6 +75,9 @@ Task<int> show_version(Context& context);
 
 // commands_e2b.cc
 Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir);
+
+// After a request that may have been answered before its operation was over: waits for that, and gives its error.
+Task<> settle(Context& context, const json::object& answer);
 
 // "key=value" pairs as a JSON object.
 Result<json::object> pairs_object(const std::vector<std::string>& pairs);

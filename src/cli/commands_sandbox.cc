@@ -5,6 +5,17 @@
 #include "cli/egress_policy.h"
 
 namespace space::cli {
+
+// After a request that may have been answered before its operation was over.
+Task<> settle(Context& context, const json::object& answer) {
+  const json::object* operation = object_of(answer, "operation");
+  if (!operation) co_return Result<>();
+  const std::string state = text_of(*operation, "state");
+  if (state == "succeeded") co_return Result<>();
+  auto done = co_await context.api.finish(text_of(*operation, "id"));
+  co_return done ? Result<>() : tl::unexpected(done.error());
+}
+
 namespace {
 
 constexpr std::chrono::seconds kWait{60};
@@ -18,16 +29,6 @@ std::string describe_map(const json::object* map) {
     for (const auto& [key, value] : *map)
       out += fmt::format("{}{}={}", out.empty() ? "" : ",", std::string_view(key), value.is_string() ? std::string(value.get_string()) : json::serialize(value));
   return out;
-}
-
-// After a request that may have been answered before its operation was over.
-Task<> settle(Context& context, const json::object& answer) {
-  const json::object* operation = object_of(answer, "operation");
-  if (!operation) co_return Result<>();
-  const std::string state = text_of(*operation, "state");
-  if (state == "succeeded") co_return Result<>();
-  auto done = co_await context.api.finish(text_of(*operation, "id"));
-  co_return done ? Result<>() : tl::unexpected(done.error());
 }
 
 Result<json::object> create_body(const CreateOptions& options) {
@@ -139,19 +140,6 @@ Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_w
       context.console.line(id);
   }
   if (!first) co_return tl::unexpected(first.error());
-  co_return 0;
-}
-
-Task<int> pause_or_resume(Context& context, std::string verb, std::vector<std::string> sandboxes) {
-  for (const std::string& id : sandboxes) {
-    Spinner spinner(context.executor, fmt::format("{} {}", verb, id));
-    CO_TRY(const json::object answer, co_await context.api.send("POST", target_of(id) + "/" + verb, json::object(), kWait));
-    CO_TRY_VOID(co_await settle(context, answer));
-    if (context.console.as_json())
-      context.console.value(answer);
-    else
-      context.console.line(id);
-  }
   co_return 0;
 }
 

@@ -136,13 +136,6 @@ void add_sandbox_commands(CLI::App& app, CommandLine& line) {
   rm->add_flag("--no-wait", r->no_wait, "Do not wait until they are gone");
   rm->callback(choose(line, [r](Context& x) { return remove(x, r->ids, r->no_wait); }));
 
-  for (const char* verb : {"pause", "resume"}) {
-    auto p = std::make_shared<Several>();
-    CLI::App* command = app.add_subcommand(verb, std::string(verb) == "pause" ? "Stop the CPUs of sandboxes; memory stays" : "Let paused sandboxes go on")->group(group);
-    command->add_option("sandbox", p->ids, "Their ids")->required();
-    command->callback(choose(line, [p, verb](Context& x) { return pause_or_resume(x, verb, p->ids); }));
-  }
-
   auto f = std::make_shared<CopyOptions>();
   CLI::App* cp = app.add_subcommand("cp", "Copy files and folders into a sandbox or out of it")->group(group);
   cp->footer("Written: space cp FILE|FOLDER SANDBOX:PATH\n         space cp SANDBOX:PATH FILE|FOLDER");

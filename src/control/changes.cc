@@ -37,6 +37,18 @@ void insert(Session& session, Operation& operation) {
   operation.sequence = std::get<0>(row.front());
 }
 
+void insert(Session& session, Sandbox& sandbox) {
+  const auto row = session.query<long long>(
+      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms) VALUES (:id, :tenant, "
+      ":state, :template, :cpus, :memory, :disk, :metadata, :limit, :created) RETURNING sequence",
+      sandbox.id, sandbox.tenant, to_string(S::creating), sandbox.template_reference, sandbox.cpus, sandbox.memory_mib, sandbox.disk_mib,
+      rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms);
+  sandbox.sequence = std::get<0>(row.front());
+  sandbox.state = S::creating;
+  for (const auto& [name, value] : sandbox.metadata)
+    session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);
+}
+
 void tell(Session& session, const Operation& operation, std::int64_t now_ms) {
   json::object data{{"kind", to_string(operation.kind)}};
   if (operation.error) data["code"] = operation.error->code;
@@ -54,11 +66,13 @@ void tell(Session& session, const Sandbox& sandbox, const std::string& operation
 void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string& operation, std::int64_t now_ms) {
   const SandboxState from = sandbox.state;
   sandbox.state = to;
+  const auto rests = [](S state) { return state == S::paused || state == S::suspended || state == S::stopped; };
   if (to == S::running && sandbox.time_limit_s > 0)
-    sandbox.ends_ms = now_ms + (from == S::paused ? sandbox.remaining_ms : sandbox.time_limit_s * 1000);
-  else if (to == S::paused && sandbox.ends_ms > 0)
+    sandbox.ends_ms = now_ms + (rests(from) && sandbox.remaining_ms > 0 ? sandbox.remaining_ms : sandbox.time_limit_s * 1000);
+  else if (rests(to) && sandbox.ends_ms > 0)
     sandbox.remaining_ms = std::max<std::int64_t>(sandbox.ends_ms - now_ms, 1000);
   if (to != S::running) sandbox.ends_ms = 0;
+  else sandbox.end_reason.clear();  // one that had ended was started again
   const bool over = to == S::failed || to == S::ended;
   tell(session, sandbox, operation, now_ms);
   if (to == S::deleted) {
@@ -73,6 +87,30 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
       to_string(to), sandbox.template_digest, sandbox.ends_ms, sandbox.remaining_ms, sandbox.end_reason, over ? now_ms : 0, sandbox.sequence);
 }
 
+std::vector<std::string> children_of(const Operation& operation) {
+  std::vector<std::string> out;
+  if (operation.kind != OperationKind::fork) return out;
+  json::error_code error;
+  const json::value request = json::parse(operation.request, error);
+  const json::value* list = request.is_object() ? request.get_object().if_contains("children") : nullptr;
+  if (error || !list || !list->is_array()) return out;
+  for (const json::value& id : list->get_array())
+    if (id.is_string()) out.emplace_back(id.get_string());
+  return out;
+}
+
+// What stays of a request after the end: which checkpoint, which children; never what a client may hold for a secret.
+std::string kept_request(const Operation& operation) {
+  if (operation.request.empty() || operation.kind == OperationKind::create) return {};
+  json::error_code error;
+  const json::value request = json::parse(operation.request, error);
+  if (error || !request.is_object()) return {};
+  json::object kept;
+  for (const char* name : {"checkpoint", "children"})
+    if (const json::value* value = request.get_object().if_contains(name)) kept[name] = *value;
+  return kept.empty() ? std::string() : json::serialize(kept);
+}
+
 tl::unexpected<Error> state_forbids(const Sandbox& sandbox, const Operation& wanted) {
   const auto no = [&](std::string_view code, std::string_view what, std::string next) {
     return fail(ErrorKind::conflict, code, fmt::format("sandbox {} {}", sandbox.id, what), std::move(next));
@@ -80,9 +118,11 @@ tl::unexpected<Error> state_forbids(const Sandbox& sandbox, const Operation& wan
   switch (sandbox.state) {
     case S::creating: return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
     case S::deleting: return no("sandbox_deleting", "is being deleted", "create another one");
-    case S::ended: return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "create another one");
+    case S::ended: return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "start it from its disk, or create another one");
     case S::failed: return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
     case S::paused: return no("sandbox_paused", "is paused already", "resume it when it is needed");
+    case S::suspended: return no("sandbox_suspended", "is suspended", "wake it first");
+    case S::stopped: return no("sandbox_stopped", "is stopped", "start it first");
     default: break;
   }
   return no("sandbox_running", fmt::format("is running: nothing to {}", to_string(wanted.kind)), "use it");
@@ -114,20 +154,23 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
     TRY(auto kept, find_answer(session, operation.tenant, keep->key, keep->fingerprint));
     if (kept) return replayed(session, std::move(*kept));
   }
-  const auto row = session.query<long long>(
-      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms) VALUES (:id, :tenant, "
-      ":state, :template, :cpus, :memory, :disk, :metadata, :limit, :created) RETURNING sequence",
-      sandbox.id, sandbox.tenant, to_string(S::creating), sandbox.template_reference, sandbox.cpus, sandbox.memory_mib, sandbox.disk_mib,
-      rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms);
-  sandbox.sequence = std::get<0>(row.front());
+  insert(session, sandbox);
   if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.id, 1, sandbox.egress});
-  sandbox.state = S::creating;
-  for (const auto& [name, value] : sandbox.metadata)
-    session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);
   insert(session, operation);
   tell(session, sandbox, operation.id, operation.created_ms);
   Accepted out{std::move(sandbox), std::move(operation), false, std::nullopt};
   if (keep) keep_answer(session, out.operation.tenant, keep->key, keep->render(out.sandbox, out.operation), out.operation.created_ms);
+  return out;
+}
+
+// The children's rows are there from the start, so that they can be looked at, and deleted, while they are made.
+Result<Accepted> accept_fork(Session& session, std::vector<Sandbox> children, Operation operation, const std::optional<Idempotency>& keep) {
+  TRY(Accepted out, accept_change(session, std::move(operation), keep));
+  if (out.replay) return out;
+  for (Sandbox& child : children) {
+    insert(session, child);
+    tell(session, child, out.operation.id, out.operation.created_ms);
+  }
   return out;
 }
 
@@ -144,7 +187,9 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
   std::optional<Operation> same;
   for (const Operation& other : busy)
     if (other.kind == operation.kind && !other.cancel_requested) same = other;
-  const bool joins = same && (operation.kind == OperationKind::remove || same->id == busy.back().id);
+  // Of these each request is another one.
+  const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore && operation.kind != OperationKind::fork;
+  const bool joins = same && repeatable && (operation.kind == OperationKind::remove || same->id == busy.back().id);
   if (!joins) {
     if (operation.kind == OperationKind::remove) {
       if (!can_move(sandbox.state, S::deleting) && sandbox.state != S::deleting) return state_forbids(sandbox, operation);
@@ -152,9 +197,8 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
       sandbox.end_reason = operation.reason;
       if (sandbox.state != S::deleting) move(session, sandbox, S::deleting, operation.id, operation.created_ms);
     } else {
-      const SandboxState to = operation.kind == OperationKind::pause ? S::paused : S::running;
-      const SandboxState from = to == S::paused ? S::running : S::paused;
-      if (sandbox.state != from && (sandbox.state != to || busy.empty())) return state_forbids(sandbox, operation);
+      const bool lives = sandbox.state == S::running || sandbox.state == S::paused || sandbox.state == S::suspended || sandbox.state == S::stopped;
+      if (!may_begin(operation.kind, sandbox.state) && (busy.empty() || !lives)) return state_forbids(sandbox, operation);
       if (!busy.empty())
         return fail(ErrorKind::conflict, "sandbox_busy",
                     fmt::format("operation {} ({}) of sandbox {} has not finished", busy.back().id, to_string(busy.back().kind), sandbox.id),
@@ -181,7 +225,8 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
   operation->state = outcome.state;
   operation->error = outcome.error;
   operation->spans = outcome.spans;
-  operation->request.clear();
+  const std::vector<std::string> children = children_of(*operation);
+  operation->request = kept_request(*operation);
   operation->finished_ms = now_ms;
   if (sandbox) {
     const bool new_digest = !outcome.template_digest.empty() && sandbox->template_digest != outcome.template_digest;
@@ -193,10 +238,16 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
     if (sandbox->state == S::deleted) sandbox.reset();
   }
   session.exec(
-      "UPDATE operations SET state = :state, request = '', error = :error, spans = :spans, finished_ms = :finished, "
+      "UPDATE operations SET state = :state, request = :request, error = :error, spans = :spans, finished_ms = :finished, "
       "started_ms = CASE WHEN started_ms = 0 THEN :started ELSE started_ms END WHERE sequence = :sequence",
-      to_string(operation->state), rows::write_error(operation->error), rows::write_spans(operation->spans), now_ms, now_ms, operation->sequence);
+      to_string(operation->state), operation->request, rows::write_error(operation->error), rows::write_spans(operation->spans), now_ms, now_ms, operation->sequence);
   if (operation->started_ms == 0) operation->started_ms = now_ms;
+  for (const std::string& name : children) {
+    auto child = rows::sandbox(session, name);
+    if (!child || child->state != S::creating) continue;  // deleted meanwhile
+    if (sandbox) child->template_digest = sandbox->template_digest;
+    move(session, *child, outcome.state == OperationState::succeeded ? S::running : S::failed, operation->id, now_ms);
+  }
   tell(session, *operation, now_ms);
   return Finished{std::move(*operation), std::move(sandbox)};
 }
@@ -224,7 +275,8 @@ Result<bool> end_sandbox(Session& session, const std::string& id, const std::str
 
 Result<bool> correct_state(Session& session, const std::string& id, SandboxState state, std::int64_t now_ms) {
   auto sandbox = rows::sandbox(session, id);
-  if (!sandbox || !can_move(sandbox->state, state) || (state != S::running && state != S::paused) || sandbox->state == S::creating) return false;
+  const bool told = state == S::running || state == S::paused || state == S::suspended || state == S::stopped;
+  if (!sandbox || !can_move(sandbox->state, state) || !told || sandbox->state == S::creating || sandbox->state == S::ended) return false;
   if (!session.query<long long>("SELECT sequence FROM operations WHERE sandbox = :sandbox AND finished_ms = 0 LIMIT 1", id).empty()) return false;
   move(session, *sandbox, state, "", now_ms);
   return true;

@@ -12,6 +12,7 @@
 namespace space::control::changes {
 
 Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation operation, const std::optional<Idempotency>& keep);
+Result<Accepted> accept_fork(Session& session, std::vector<Sandbox> children, Operation operation, const std::optional<Idempotency>& keep);
 Result<Accepted> accept_change(Session& session, Operation operation, const std::optional<Idempotency>& keep);
 Result<> claim_operation(Session& session, const std::string& id, std::int64_t started_ms);
 Result<Finished> finish_operation(Session& session, const std::string& id, const Outcome& outcome, std::int64_t now_ms);

@@ -69,6 +69,13 @@ Task<Accepted> Engine::change(Operation operation, std::optional<Idempotency> ke
   co_return accepted;
 }
 
+Task<Accepted> Engine::fork(std::vector<Sandbox> children, Operation operation, std::optional<Idempotency> keep) {
+  CO_TRY_VOID(admit());
+  CO_TRY(Accepted accepted, co_await store_.accept_fork(std::move(children), std::move(operation), std::move(keep)));
+  if (!accepted.replay) enqueue(accepted.operation, accepted.sandbox);
+  co_return accepted;
+}
+
 Task<Operation> Engine::cancel(std::string tenant, std::string id) {
   const auto found = live_.find(id);
   if (found != live_.end() && found->second->operation.tenant == tenant && found->second->is_in_one_step())
@@ -204,10 +211,14 @@ Task<NodeDone> Engine::ask_once(const Live& live) {
   switch (operation.kind) {
     case OperationKind::create: co_return co_await node_.create(live.sandbox, operation);
     case OperationKind::remove: co_return co_await node_.remove(operation.sandbox, operation.id);
-    case OperationKind::pause: co_return co_await node_.pause(operation.sandbox, operation.id);
-    case OperationKind::resume: co_return co_await node_.resume(operation.sandbox, operation.id);
+    case OperationKind::fork: co_return co_await ask_fork(operation);
+    default: break;
   }
-  co_return fail(ErrorKind::internal, "operation_unknown", "an operation of an unknown kind", "");
+  // The others are told as they are named, with what was asked for.
+  std::string verb(to_string(operation.kind));
+  CO_TRY(json::object body, parse_json_object(operation.request.empty() ? "{}" : operation.request));
+  body["operation"] = operation.id;
+  co_return co_await node_.act(operation.sandbox, std::move(verb), std::move(body));
 }
 
 Outcome Engine::judge(const Live& live, Result<NodeDone> result) {
@@ -232,12 +243,7 @@ Outcome Engine::judge(const Live& live, Result<NodeDone> result) {
     outcome.spans.push_back(std::move(span));
   }
   outcome.template_digest = result->template_digest;
-  switch (live.operation.kind) {
-    case OperationKind::create:
-    case OperationKind::resume: outcome.sandbox_state = SandboxState::running; break;
-    case OperationKind::pause: outcome.sandbox_state = SandboxState::paused; break;
-    case OperationKind::remove: outcome.sandbox_state = SandboxState::deleted; break;
-  }
+  outcome.sandbox_state = state_after(live.operation.kind);
   return outcome;
 }
 

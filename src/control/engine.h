@@ -45,6 +45,7 @@ class Engine {
   // The store's verbs of the same names, followed by the work. too_many_operations when too much waits already.
   Task<Accepted> create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep);
   Task<Accepted> change(Operation operation, std::optional<Idempotency> keep);
+  Task<Accepted> fork(std::vector<Sandbox> children, Operation operation, std::optional<Idempotency> keep);
   Task<Operation> cancel(std::string tenant, std::string id);
   // The store's verb; the clock is set anew.
   Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later);
@@ -74,6 +75,7 @@ class Engine {
   asio::awaitable<void> carry_out(LivePtr live);
   Task<NodeDone> ask_node(LivePtr live);
   Task<NodeDone> ask_once(const Live& live);
+  Task<NodeDone> ask_fork(Operation operation);
   Outcome judge(const Live& live, Result<NodeDone> result);
   asio::awaitable<void> record_end(LivePtr live, Outcome outcome);
   void request_end(const LivePtr& live);  // of an operation that was asked to end

@@ -20,9 +20,9 @@ struct Engine::Live {
   bool over = false;
   Signal changed;                // operation or over changed
 
-  // Node does pause and resume in one step: once asked, the answer is on its way.
+  // Node does these in one step: once asked, the answer is on its way.
   bool is_in_one_step() const {
-    return asked && operation.state == OperationState::running && (operation.kind == OperationKind::pause || operation.kind == OperationKind::resume);
+    return asked && operation.state == OperationState::running && operation.kind != OperationKind::create && operation.kind != OperationKind::remove;
   }
 };
 

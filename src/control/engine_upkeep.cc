@@ -155,7 +155,7 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
   const auto state = sandbox_state(there.state);
   const auto earlier = before.find(there.id);
   const bool settled = earlier != before.end() && !earlier->second.busy && earlier->second.state == ours->second.state;
-  if (settled && state && *state != ours->second.state && (*state == SandboxState::running || *state == SandboxState::paused)) {
+  if (settled && state && *state != ours->second.state) {
     CO_TRY(const bool corrected, co_await store_.correct_state(there.id, *state));
     if (corrected) log::warn("reconcile.corrected", {{"sandbox", there.id}, {"state", there.state}});
   }

@@ -41,8 +41,6 @@ std::vector<Span> spans_of(const json::object& answer) {
   return out;
 }
 
-std::string operation_body(const std::string& operation) { return json::serialize(json::object{{"operation", operation}}); }
-
 std::string target_of(std::string_view sandbox, std::string_view rest = {}) { return fmt::format("/v1/sandboxes/{}{}", percent_encode(sandbox), rest); }
 
 }  // namespace
@@ -114,14 +112,8 @@ Task<NodeDone> Node::remove(std::string sandbox, std::string operation) {
   co_return done;
 }
 
-Task<NodeDone> Node::pause(std::string sandbox, std::string operation) {
-  std::string body = operation_body(operation);
-  co_return co_await change("POST", target_of(sandbox, "/pause"), std::move(body));
-}
-
-Task<NodeDone> Node::resume(std::string sandbox, std::string operation) {
-  std::string body = operation_body(operation);
-  co_return co_await change("POST", target_of(sandbox, "/resume"), std::move(body));
+Task<NodeDone> Node::act(std::string sandbox, std::string verb, json::object body) {
+  co_return co_await change("POST", target_of(sandbox, "/" + verb), json::serialize(body));
 }
 
 Task<std::vector<NodeSandbox>> Node::inventory() {

@@ -35,11 +35,11 @@ class Node {
   Node(asio::any_io_executor executor, std::string socket_path, const Clock& clock);
   ~Node();
 
-  // All four are idempotent by (sandbox, operation): they may be repeated after a lost answer.
+  // All of them are idempotent by (sandbox, operation): they may be repeated after a lost answer.
   Task<NodeDone> create(const Sandbox& sandbox, const Operation& operation);
   Task<NodeDone> remove(std::string sandbox, std::string operation);  // what node does not know is gone already
-  Task<NodeDone> pause(std::string sandbox, std::string operation);
-  Task<NodeDone> resume(std::string sandbox, std::string operation);
+  // pause, resume, suspend, wake, stop, start, checkpoint, restore; `body` names the operation.
+  Task<NodeDone> act(std::string sandbox, std::string verb, json::object body);
 
   Task<std::vector<NodeSandbox>> inventory();
   Task<json::object> info();

@@ -25,6 +25,11 @@ class SqliteStore : public Store {
       return changes::accept_change(s, operation, keep);
     });
   }
+  Task<Accepted> accept_fork(std::vector<Sandbox> children, Operation operation, std::optional<Idempotency> keep) override {
+    return change<Accepted>([children = std::move(children), operation = std::move(operation), keep = std::move(keep)](Session& s) {
+      return changes::accept_fork(s, children, operation, keep);
+    });
+  }
   void claim_operation(std::string id, std::int64_t started_ms) override {
     database_->write_later([id = std::move(id), started_ms](Session& s) { return changes::claim_operation(s, id, started_ms); });
   }

@@ -96,16 +96,18 @@ class Store {
 
   // `sandbox` and `operation` come with id, tenant, request and created_ms; both are recorded as creating and pending.
   virtual Task<Accepted> accept_create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep) = 0;
-  // Pause, resume or delete of `operation.sandbox`. Errors: sandbox_not_found, and conflict where the state forbids it. A delete
+  // Any change but a create of `operation.sandbox`. Errors: sandbox_not_found, and conflict where the state forbids it. A delete
   // asks every other unfinished operation of the sandbox to end.
   virtual Task<Accepted> accept_change(Operation operation, std::optional<Idempotency> keep) = 0;
+  // As accept_change, with the rows of the sandboxes that a fork is to make; they move with its end.
+  virtual Task<Accepted> accept_fork(std::vector<Sandbox> children, Operation operation, std::optional<Idempotency> keep) = 0;
   // Notes that it runs. Written along with a later change, since losing it loses nothing: after a restart both go on.
   virtual void claim_operation(std::string id, std::int64_t started_ms) = 0;
   virtual Task<Finished> finish_operation(std::string id, Outcome outcome) = 0;
   virtual Task<Operation> request_cancel(std::string tenant, std::string id) = 0;  // conflict: operation_finished, not_cancellable
   // The sandbox is over without a request. False: it was not running or paused, nothing was done.
   virtual Task<bool> end_sandbox(std::string id, std::string reason) = 0;
-  // node is right about running or paused. False: not one of these two here, or busy.
+  // node is right about running, paused, suspended or stopped. False: not one of these here, or busy.
   virtual Task<bool> correct_state(std::string id, SandboxState state) = 0;
 
   virtual Task<Sandbox> find_sandbox(std::string tenant, std::string id) = 0;  // sandbox_not_found, also for another tenant's

@@ -380,7 +380,7 @@ TEST(States, TablesAllowOnlyWhatTheySay) {
   EXPECT_FALSE(can_move(SandboxState::deleting, SandboxState::running));
   EXPECT_FALSE(can_move(SandboxState::deleted, SandboxState::running));
   EXPECT_FALSE(can_move(OperationState::succeeded, OperationState::failed));
-  for (const char* name : {"creating", "running", "paused", "deleting", "deleted", "failed", "ended"}) EXPECT_EQ(to_string(*sandbox_state(name)), name);
+  for (const char* name : {"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"}) EXPECT_EQ(to_string(*sandbox_state(name)), name);
   EXPECT_EQ(to_string(*operation_kind("delete")), "delete");
   EXPECT_FALSE(operation_state("done"));
 }

@@ -7,9 +7,9 @@
 namespace space::control {
 namespace {
 
-constexpr std::array kSandboxNames{"creating", "running", "paused", "deleting", "deleted", "failed", "ended"};
+constexpr std::array kSandboxNames{"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"};
 constexpr std::array kOperationNames{"pending", "running", "succeeded", "failed", "cancelled"};
-constexpr std::array kKindNames{"create", "delete", "pause", "resume"};
+constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork"};
 
 template <class E, std::size_t N>
 std::optional<E> find(const std::array<const char*, N>& names, std::string_view text) {
@@ -24,8 +24,10 @@ using O = OperationState;
 // Everything that may happen to a sandbox. `deleted` has no row any more: it is seen in events and answers only.
 constexpr std::pair<S, S> kSandboxMoves[] = {
     {S::creating, S::running}, {S::creating, S::failed}, {S::creating, S::deleting}, {S::creating, S::deleted},  // cancelled
-    {S::running, S::paused},   {S::running, S::deleting}, {S::running, S::ended},
-    {S::paused, S::running},   {S::paused, S::deleting},  {S::paused, S::ended},
+    {S::running, S::paused},   {S::running, S::suspended}, {S::running, S::stopped},   {S::running, S::deleting},  {S::running, S::ended},
+    {S::paused, S::running},   {S::paused, S::suspended},  {S::paused, S::stopped},    {S::paused, S::deleting},   {S::paused, S::ended},
+    {S::suspended, S::running}, {S::suspended, S::stopped}, {S::suspended, S::deleting}, {S::suspended, S::ended},
+    {S::stopped, S::running},  {S::stopped, S::deleting},  {S::stopped, S::ended},     {S::ended, S::running},
     {S::failed, S::deleting},  {S::ended, S::deleting},   {S::deleting, S::deleted},
 };
 
@@ -35,6 +37,42 @@ constexpr std::pair<O, O> kOperationMoves[] = {
 };
 
 }  // namespace
+
+bool may_begin(OperationKind kind, SandboxState state) {
+  using K = OperationKind;
+  switch (kind) {
+    case K::create:
+    case K::remove: return false;
+    case K::pause: return state == S::running;
+    case K::resume: return state == S::paused;
+    case K::suspend:
+    case K::checkpoint: return state == S::running || state == S::paused;
+    case K::wake: return state == S::paused || state == S::suspended || state == S::stopped;
+    case K::stop: return state == S::running || state == S::paused || state == S::suspended;
+    case K::start: return state == S::stopped || state == S::suspended || state == S::ended;
+    case K::restore:
+    case K::fork: return state == S::running || state == S::paused || state == S::suspended || state == S::stopped || state == S::ended;
+  }
+  return false;
+}
+
+std::optional<SandboxState> state_after(OperationKind kind) {
+  using K = OperationKind;
+  switch (kind) {
+    case K::create:
+    case K::resume:
+    case K::wake:
+    case K::start:
+    case K::restore: return S::running;
+    case K::pause: return S::paused;
+    case K::suspend: return S::suspended;
+    case K::stop: return S::stopped;
+    case K::remove: return S::deleted;
+    case K::checkpoint:
+    case K::fork: return std::nullopt;
+  }
+  return std::nullopt;
+}
 
 bool can_move(SandboxState from, SandboxState to) {
   return std::ranges::find(kSandboxMoves, std::pair(from, to)) != std::end(kSandboxMoves);

@@ -14,9 +14,10 @@
 
 namespace space::control {
 
-enum class SandboxState { creating, running, paused, deleting, deleted, failed, ended };
+enum class SandboxState { creating, running, paused, deleting, deleted, failed, ended, suspended, stopped };
 enum class OperationState { pending, running, succeeded, failed, cancelled };
-enum class OperationKind { create, remove, pause, resume };  // `remove` is written "delete"
+// `remove` is written "delete". fork: new sandboxes out of a running one or a checkpoint; restore: back to a checkpoint.
+enum class OperationKind { create, remove, pause, resume, suspend, wake, stop, start, checkpoint, restore, fork };
 
 // One step of an operation. Microseconds; `start_us` counts from the moment the operation was accepted.
 struct Span {
@@ -51,7 +52,9 @@ struct Operation {
   OperationState state = OperationState::pending;
   bool cancel_requested = false;
   std::string reason;   // of a delete: "requested", "time_limit"
-  std::string request;  // of a create: JSON that only the engine reads (env); emptied at the end
+  // JSON. Of a create what only the engine reads (env), of a fork {"checkpoint","take","children","env"}, of the others about checkpoints
+  // {"checkpoint","name"}. At the end nothing stays of it but the ids.
+  std::string request;
   std::optional<Error> error;
   std::vector<Span> spans;
   std::int64_t created_ms = 0, started_ms = 0, finished_ms = 0;  // 0: not yet
@@ -79,6 +82,11 @@ struct Key {
 
 // The tenant of whoever keeps the host: its admin keys make keys for other tenants.
 inline constexpr std::string_view kDefaultTenant = "default";
+
+// Whether an operation of this kind may be accepted for a sandbox in this state; for all but create and remove.
+bool may_begin(OperationKind kind, SandboxState state);
+// The state that a success leaves; nothing: as it was.
+std::optional<SandboxState> state_after(OperationKind kind);
 
 bool can_move(SandboxState from, SandboxState to);
 bool can_move(OperationState from, OperationState to);

@@ -84,7 +84,7 @@ class Attachment {
       if (exited && *exited) co_return co_await out_.finish();
       if (last_ != before) reopened = 0;
       if (!exited && exited.error().code == "client_gone") co_return fail(std::move(exited).error());
-      if (sandbox_->record.state == SandboxState::running && ++reopened > kMostReopened)
+      if (sandbox_->record.state == SandboxState::running && !sandbox_->resting && ++reopened > kMostReopened)
         co_return fail(guest_error(exited.error(), "stream the command's output"));
       CO_TRY_VOID(co_await running_again());
       CO_TRY(stream, co_await open());
@@ -118,7 +118,7 @@ class Attachment {
   Task<> running_again() {
     for (;;) {
       if (auto agent = sandbox_->agent(); agent) co_return Result<>{};
-      else if (sandbox_->gone || sandbox_->removing || sandbox_->record.state != SandboxState::paused) co_return fail(std::move(agent).error());
+      else if (!sandbox_->comes_back()) co_return fail(std::move(agent).error());
       if (!co_await sandbox_->changed.wait_for(kKeepalive)) CO_TRY_VOID(to_client(co_await out_.keepalive()));
     }
   }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "node/deadline.h"
 #include "node/gateway.h"
 #include "node/guest_error.h"
+#include "snapshot/memory_image.h"
 
 namespace space::node {
 namespace {
@@ -22,6 +24,9 @@ using std::chrono::seconds;
 constexpr milliseconds kInitLimit = seconds(30);  // twenty guests that begin at once on two cores, without hardware virtualisation
 constexpr milliseconds kFreezeLimit = seconds(2);
 constexpr milliseconds kWarmLimit = seconds(30);
+constexpr milliseconds kBootLimit = seconds(180);  // some seconds; much more on a host that is busy
+constexpr milliseconds kBootTry = seconds(2);
+constexpr milliseconds kBootPause{50};
 
 class RealMachines : public Machines {
  public:
@@ -51,8 +56,89 @@ class RealMachines : public Machines {
   }
 
   Task<> load(Machine& machine, Spans& spans) override {
+    {
+      // From the first write on: what is written before it is watched for would never be found.
+      const Spans::Step step(spans, "watch");
+      auto view = co_await memory_of(machine, std::uint64_t{machine.base->size.memory_mib} << 20);
+      if (!view) (void)machine.vm->take_write_watch();
+    }
     Spans::Step step(spans, "load");
     co_return co_await bases_.load(*machine.base, *machine.vm);
+  }
+
+  Task<Machine> assemble(Assembly parts, Spans& spans) override {
+    const Spans::Step step(spans, "spawn");
+    const std::string id = parts.vm;
+    vmm::VmSpec spec;
+    spec.id = id;
+    spec.size = parts.base->size;
+    spec.images = &parts.base->images;
+    spec.begin = parts.boots ? vmm::VmSpec::Begin::boot : vmm::VmSpec::Begin::load_devices;
+    if (parts.memory_of_base) {
+      CO_TRY(spec.memory, parts.base->memory.duplicate());
+    } else {
+      CO_TRY(spec.memory, empty_memory(spec.size.memory_mib));
+    }
+    for (const vmm::DiskLayer& layer : parts.base->disk) {
+      CO_TRY(Fd file, layer.file.duplicate());
+      spec.disk.push_back({std::move(file), layer.format, true});
+    }
+    for (Fd& file : parts.disks) spec.disk.push_back({std::move(file), vmm::DiskLayer::Format::qcow2, &file != &parts.disks.back()});
+    auto vm = co_await driver_.spawn(std::move(spec));
+    if (vm) co_return own(id, std::move(parts.base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
+    if (auto swept = co_await driver_.sweep(id); !swept) log::warn("vm.sweep_failed", {{"vm", id}, {"error", swept.error()}});
+    co_return fail(std::move(vm).error());
+  }
+
+  Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) override {
+    {
+      const Spans::Step step(spans, "pages");
+      CO_TRY(const auto view, co_await memory_of(machine, memory_bytes));
+      const auto write = std::move(state.write_pages);
+      auto work = [view, write]() -> Result<> {
+        TRY_VOID(write(view->memory));
+        TRY_VOID(view->dirty->take());
+        view->dirty->confirm();  // from here on: what differs from what was loaded
+        return {};
+      };
+      CO_TRY_VOID(co_await pool_.run(work));
+    }
+    const Spans::Step step(spans, "load");
+    const vmm::DeviceState devices{std::move(state.devices), false};
+    co_return co_await machine.vm->load(devices);
+  }
+
+  Task<> boot(Machine& machine, Spans& spans) override {
+    const Spans::Step step(spans, "boot");
+    auto view = co_await memory_of(machine, std::uint64_t{machine.base->size.memory_mib} << 20);
+    if (!view) (void)machine.vm->take_write_watch();
+    CO_TRY_VOID(co_await machine.vm->boot());
+    for (const auto end = std::chrono::steady_clock::now() + kBootLimit;;) {
+      auto answer = co_await ask_agent(machine, machine.agent->health(), kBootTry, "boot");
+      if (answer) co_return Result<>{};
+      if (answer.error().code == "sandbox_ended") co_return fail(std::move(answer).error());
+      if (std::chrono::steady_clock::now() > end)
+        co_return fail(ErrorKind::unavailable, "agent_not_ready", "the guest booted for minutes and its agent did not answer", "look at its console in node's log");
+      co_await sleep_for(kBootPause);
+    }
+  }
+
+  Task<Capture> capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) override {
+    Capture capture;
+    {
+      const Spans::Step step(spans, "devices");
+      CO_TRY(capture.devices, open_file(records_.spool(), O_RDWR | O_TMPFILE));
+      CO_TRY_VOID(co_await machine.vm->save_devices(capture.devices));
+    }
+    const Spans::Step step(spans, "pages");
+    CO_TRY(const auto view, co_await memory_of(machine, memory_bytes));
+    const std::string spool = records_.spool().string();
+    auto read = [view, spool]() -> Result<snapshot::CapturedPages> {
+      TRY(snapshot::DirtySet dirty, view->dirty->take());
+      return snapshot::capture(view->memory, std::move(dirty), spool);
+    };
+    CO_TRY(capture.pages, co_await pool_.run(read));
+    co_return capture;
   }
 
   Task<> warm(Machine& machine) override {
@@ -82,6 +168,7 @@ class RealMachines : public Machines {
     init.machine_id = identity.machine_id;
     init.env = identity.env;
     init.epoch = identity.epoch;
+    init.loaded = identity.loaded;
     std::array<std::byte, 64> entropy;
     random_bytes(entropy);
     init.entropy.assign(reinterpret_cast<const char*>(entropy.data()), entropy.size());
@@ -119,6 +206,31 @@ class RealMachines : public Machines {
     if (!gateway_ || identity.tenant.empty()) co_return std::string();
     Gateway::Member member{identity.sandbox, identity.tenant, identity.lineage};
     co_return co_await gateway_->admit(std::move(vm), std::move(member));
+  }
+
+  Task<std::shared_ptr<MemoryView>> memory_of(Machine& machine, std::uint64_t bytes) {
+    if (!machine.memory) {
+      CO_TRY(wire::MemoryFiles files, co_await machine.vm->memory());
+      auto shared = std::make_shared<wire::MemoryFiles>(std::move(files));
+      auto watch = std::make_shared<Fd>(machine.vm->take_write_watch());
+      auto find = [shared, watch, bytes]() -> Result<std::shared_ptr<MemoryView>> {
+        TRY(auto found, snapshot::GuestMemory::find(std::move(shared->memory), std::move(shared->pagemap), shared->maps, bytes));
+        return std::make_shared<MemoryView>(std::move(found), *watch);
+      };
+      CO_TRY(machine.memory, co_await pool_.run(find));
+    }
+    co_return machine.memory;
+  }
+
+  // One for all VMs of a size: sealed like a base's, so that nobody can put anything into it for others.
+  Result<Fd> empty_memory(std::uint32_t mib) {
+    auto& kept = empty_memory_[mib];
+    if (!kept) {
+      TRY(Fd made, snapshot::new_guest_memory(std::uint64_t{mib} << 20));
+      if (::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) return fail_errno(errno, "seal a memory file");
+      kept = std::move(made);
+    }
+    return kept.duplicate();
   }
 
   Result<Fd> make_overlay(const std::string& id, const tmpl::Base& base) const {
@@ -177,6 +289,7 @@ class RealMachines : public Machines {
   const RecordStore& records_;
   BlockingPool& pool_;
   Gateway* gateway_;
+  std::map<std::uint32_t, Fd> empty_memory_;  // by MiB
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "node/guest_error.h"
 #include "node/record.h"
 #include "node/spans.h"
+#include "snapshot/memory_state.h"
 #include "template/base_images.h"
 #include "vmm/driver.h"
 #include "wire/agent_client.h"
@@ -20,8 +21,16 @@ namespace space::node {
 
 class Gateway;
 
+// The guest's memory from outside, and which of its pages may have changed. Used on the pool, while the VM stands still.
+struct MemoryView {
+  MemoryView(snapshot::GuestMemory found, const Fd& watch) : memory(std::move(found)), dirty(snapshot::watch_writes(memory, watch)) {}
+  snapshot::GuestMemory memory;
+  std::unique_ptr<snapshot::DirtyPages> dirty;
+};
+
 struct Machine {
   std::string id;                               // the VM's
+  std::shared_ptr<MemoryView> memory;           // once it was asked for
   std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
   std::shared_ptr<vmm::Vm> vm;
   std::shared_ptr<wire::AgentClient> agent;
@@ -40,6 +49,27 @@ Task<T> ask_agent(const Machine& machine, Task<T> task, std::chrono::millisecond
   co_return answer;
 }
 
+// What a VM other than a base's plain copy is made of.
+struct Assembly {
+  std::string vm;                               // the VM's id to be; its pool folder is the caller's
+  std::shared_ptr<const tmpl::Base> base;
+  std::vector<Fd> disks;                        // above the base's own files, bottom to top; the last one is written
+  bool memory_of_base = true;                   // else its memory stands over nothing
+  bool boots = false;                           // else it waits for load_saved
+};
+
+// What a VM is loaded with in place of its base's state.
+struct SavedState {
+  Fd devices;
+  std::function<Result<>(const snapshot::GuestMemory&)> write_pages;  // on the pool
+};
+
+// What was read of a VM that stood still. Small: the devices, and the pages that it may have changed.
+struct Capture {
+  Fd devices;
+  snapshot::CapturedPages pages;
+};
+
 // Who the guest is to be from now on.
 struct Identity {
   std::string sandbox;
@@ -49,6 +79,7 @@ struct Identity {
   std::uint64_t epoch = 1;
   std::string tenant = {};   // "": a machine of the pool, which has no network
   std::string lineage = {};  // see Gateway::Member
+  bool loaded = false;                          // from storage or as a fork: connections of its old life are closed
 };
 
 // Makes and handles machines; an interface so that pools and lifecycle can be tested without a VM. For node's loop.
@@ -58,6 +89,10 @@ class Machines {
   // A VMM waiting for its load, with a fresh overlay in its pool folder.
   virtual Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) = 0;
   virtual Task<> load(Machine& machine, Spans& spans) = 0;  // waiting → paused
+  virtual Task<Machine> assemble(Assembly parts, Spans& spans) = 0;
+  virtual Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) = 0;  // waiting → paused
+  virtual Task<> boot(Machine& machine, Spans& spans) = 0;  // waiting → running, its agent answers
+  virtual Task<Capture> capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) = 0;  // paused, stays so
   // Lets the guest answer once, one command included, and pauses it again: a create from here finds everything translated.
   virtual Task<> warm(Machine& machine) = 0;
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.

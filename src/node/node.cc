@@ -17,8 +17,8 @@
 #include "node/privileges.h"
 #include "node/recovery.h"
 #include "node/routes.h"
+#include "snapshot/local_blob_store.h"
 #include "vmm/qemu_driver.h"
-#include "vmm/sim_driver.h"
 #include "vmm/sim_driver.h"
 #include "wire/warden_client.h"
 
@@ -29,6 +29,7 @@ namespace {
 constexpr std::size_t kDiskThreads = 4;
 constexpr std::chrono::seconds kWardenPatience{10};
 constexpr std::chrono::seconds kStopGrace{3};
+constexpr std::uint64_t kLowWater = 1ULL << 30;  // free bytes that checkpoints leave to what runs
 
 // Every VM costs descriptors here: control, log, agent connections, base images.
 void raise_descriptor_limit() {
@@ -91,13 +92,14 @@ class Node {
     bases_ = make_base_source(templates_, *images_, disk_);
     const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds};
     pools_.emplace(executor_, *machines_, limits);
-    const Sandboxes::Parts parts{*machines_, *bases_, *pools_, records_, disk_, events_, system_clock()};
+    CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
+    CO_TRY(vault_, co_await disk_.run([this] { return open_vault(); }));
+    const Sandboxes::Parts parts{*machines_, *bases_, *pools_, records_, disk_, events_, system_clock(), *vault_, info.vmm_build};
     sandboxes_.emplace(executor_, parts, config_.max_sandboxes);
 
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
-    CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
     CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
-    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens};
+    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
     http::Router router;
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
@@ -105,6 +107,7 @@ class Node {
     add_command_routes(router, routes);
     add_file_routes(router, routes);
     add_envd_routes(router, routes);
+    add_checkpoint_routes(router, routes);
 
     http::Options options;
     options.server_name = "space-node";
@@ -114,12 +117,14 @@ class Node {
     CO_TRY(Fd listener, listen_unix(config_.run_dir / "node.sock", SOCK_STREAM, 0666));
     CO_TRY_VOID(server.serve(std::move(listener)));
     log::info("node.ready", {{"driver", driver_->name()}, {"accelerator", driver_->accelerator()}, {"vmm", info.vmm_version},
-                             {"adopted", recovered.adopted}, {"ended", recovered.ended}, {"removed", recovered.removed},
+                             {"adopted", recovered.adopted}, {"stored", recovered.stored}, {"ended", recovered.ended}, {"removed", recovered.removed},
                              {"leftovers", recovered.leftovers.size()}});
+    spawn(executor_, collect_garbage());
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 
     co_await asked_to_stop();
+    stopping_ = true;
     log::info("node.stopping");
     co_await server.stop(kStopGrace);
     co_await sandboxes_->settle();
@@ -128,13 +133,18 @@ class Node {
     co_return Result<>{};
   }
 
+  // In the warden's hands: what a VMM still holds open is taken out of its hands before it is hashed.
+  Result<std::unique_ptr<Vault>> open_vault() {
+    const snapshot::FreezeFile freeze = [this](const Fd& file, bool immutable) { return warden_->freeze_file(file, immutable); };
+    snapshot::LocalStoreOptions options;
+    options.low_water_bytes = kLowWater;
+    options.freeze = freeze;
+    TRY(auto store, snapshot::LocalBlobStore::open(folders_.node / "store", std::move(options)));
+    TRY(snapshot::ManifestKey key, snapshot::ManifestKey::open(folders_.node / "manifest.key"));
+    return std::make_unique<Vault>(std::move(store), std::move(key), freeze);
+  }
+
   Task<> open_driver() {
-    if (config_.driver == "sim") {
-      vmm::SimOptions options;
-      options.sockets = folders_.sockets;
-      CO_TRY(driver_, co_await vmm::SimDriver::open(disk_, std::move(options)));
-      co_return Result<>{};
-    }
     if (config_.driver == "sim") {
       vmm::SimOptions options;
       options.sockets = folders_.sockets;
@@ -147,6 +157,19 @@ class Node {
     options.sockets = folders_.sockets;
     CO_TRY(driver_, co_await vmm::QemuDriver::open(warden_, disk_, std::move(options)));
     co_return Result<>{};
+  }
+
+  // Recovery has taken back the holds of every sandbox before this begins.
+  asio::awaitable<void> collect_garbage() {
+    constexpr std::chrono::milliseconds kLook{5'000};
+    constexpr int kMostIdle = 120;  // looks without anything forgotten; then it is done all the same
+    for (int idle = 0; !stopping_; ++idle) {
+      co_await sleep_for(kLook);
+      if (stopping_ || (!vault_->has_garbage() && idle < kMostIdle)) continue;
+      idle = 0;
+      auto work = [this]() -> Result<> { return vault_->collect(), Result<>{}; };
+      (void)co_await disk_.run(work);
+    }
   }
 
   // Makes the base ahead of its first use as well. Without the template there is nothing to do yet.
@@ -168,6 +191,7 @@ class Node {
 
   const NodeConfig& config_;
   const Folders& folders_;
+  bool stopping_ = false;
   // Destroyed from the end: what uses something stands below it. The loop goes last, with the coroutines that are still waiting.
   asio::io_context loop_{1};
   asio::any_io_executor executor_;
@@ -182,6 +206,7 @@ class Node {
   std::unique_ptr<Machines> machines_;
   std::unique_ptr<BaseSource> bases_;
   std::optional<Pools> pools_;
+  std::unique_ptr<Vault> vault_;
   std::optional<Sandboxes> sandboxes_;
 };
 

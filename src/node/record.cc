@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <thread>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxRecord = 1 << 20;
 constexpr int kVersion = 1;
+constexpr std::size_t kMostLayers = 64;
 
 // A path is made of an id only after this check, whoever the id came from.
 Result<> check_id(const std::string& id) {
@@ -27,12 +29,16 @@ Result<> check_id(const std::string& id) {
 
 }  // namespace
 
+bool is_disk_name(std::string_view name) { return name == "disk.qcow2" || (name.starts_with("disk-") && is_id(name.substr(5))); }
+
 std::string encode_record(const SandboxRecord& r) {
   json::object env;
   for (const auto& [name, value] : r.env) env[name] = value;
   json::array spans;
   for (const Span& s : r.create_spans)
     spans.push_back(json::object{{"name", s.name}, {"start_us", s.start_us}, {"duration_us", s.duration_us}});
+  json::array layers;
+  for (const snapshot::BlobRef& layer : r.layers) layers.push_back(json::object{{"digest", layer.digest}, {"bytes", layer.bytes}});
   json::object o{{"version", kVersion},
                  {"id", r.id},
                  {"tenant", r.tenant},
@@ -52,7 +58,16 @@ std::string encode_record(const SandboxRecord& r) {
                  {"create_operation", r.create_operation},
                  {"last_operation", r.last_operation},
                  {"create_spans", std::move(spans)},
-                 {"created_ms", r.created_ms}};
+                 {"created_ms", r.created_ms},
+                 {"layers", std::move(layers)},
+                 {"disks", json::value_from(r.disks)},
+                 {"booted", r.booted},
+                 {"saved", r.saved},
+                 {"checkpoint", r.checkpoint},
+                 {"origin", r.origin},
+                 {"lineage", r.lineage},
+                 {"inherited", r.inherited},
+                 {"processes", r.processes}};
   return json::serialize(o) + "\n";
 }
 
@@ -93,16 +108,37 @@ Result<SandboxRecord> decode_record(std::string_view text) {
     }
   }
   r.created_ms = in.number("created_ms", 0, INT64_MAX);
+  if (const json::array* layers = in.array("layers", kMostLayers)) {
+    for (const json::value& item : *layers) {
+      if (!item.is_object()) return unreadable("layers must hold objects");
+      JsonReader layer(item.get_object(), "layers");
+      snapshot::BlobRef ref{layer.text("digest", 1, 80), static_cast<std::uint64_t>(layer.number("bytes", 0, INT64_MAX))};
+      if (auto ok = layer.done(); !ok) return unreadable(ok.error().message);
+      if (!snapshot::is_digest(ref.digest)) return unreadable("a layer's digest is malformed");
+      r.layers.push_back(std::move(ref));
+    }
+  }
+  if (in.has("disks")) r.disks = in.texts("disks", kMostLayers, 64);
+  r.booted = in.boolean("booted", false);
+  r.saved = in.text("saved", 0, 40, "");
+  r.checkpoint = in.text("checkpoint", 0, 40, "");
+  r.origin = in.text("origin", 0, 40, "");
+  r.lineage = in.text("lineage", 0, 40, "");
+  r.inherited = static_cast<std::uint64_t>(in.number("inherited", 0, INT64_MAX, 0));
+  r.processes = static_cast<std::uint64_t>(in.number("processes", 0, INT64_MAX, 0));
   if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
   const auto known = state_from(state);
   if (!known) return unreadable("unknown state");
   if (!is_id(r.id) || !is_id(r.vm)) return unreadable("an id is malformed");
+  for (const std::string* id : {&r.saved, &r.checkpoint, &r.origin, &r.lineage})
+    if (!id->empty() && !is_id(*id)) return unreadable("an id is malformed");
+  if (r.disks.empty() || !std::all_of(r.disks.begin(), r.disks.end(), is_disk_name)) return unreadable("a disk's name is malformed");
   r.state = *known;
   return r;
 }
 
 Result<> RecordStore::open(std::chrono::milliseconds patience) {
-  for (const char* folder : {"sandboxes", "pool", "trash"}) TRY_VOID(make_directories(root_ / folder, 0700));
+  for (const char* folder : {"sandboxes", "pool", "trash", "spool"}) TRY_VOID(make_directories(root_ / folder, 0700));
   TRY(lock_, open_file(root_ / "lock", O_RDWR | O_CREAT));
   for (const auto until = std::chrono::steady_clock::now() + patience; ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK) return fail_errno(errno, "lock the node's folder");

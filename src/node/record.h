@@ -1,6 +1,7 @@
 // What node knows of a sandbox durably: data/node/sandboxes/<id>/record.json beside its disk.
 //
 //   node/sandboxes/<id>/{record.json,disk.qcow2}   a sandbox; the folder appears by one rename with its record complete
+//   node/sandboxes/<id>/disk-<id>                  a later generation of the disk (sandboxes_save.cc)
 //   node/pool/<vm>/{disk.qcow2,record.json?}       a VM that is not a sandbox yet; everything here goes at a start
 //   node/trash/<id>/…                              a delete under way; finished at a start
 //   node/lock                                      held while a node runs on these folders
@@ -17,6 +18,7 @@
 #include "base/result.h"
 #include "node/spans.h"
 #include "node/states.h"
+#include "snapshot/blob_store.h"
 #include "vmm/driver.h"
 
 namespace space::node {
@@ -39,7 +41,19 @@ struct SandboxRecord {
   std::string last_operation;
   std::vector<Span> create_spans;
   std::int64_t created_ms = 0;
+  // The disk, bottom to top: the base's own files, `layers` (frozen, in the store), `disks` (files in its folder; the last is written).
+  std::vector<snapshot::BlobRef> layers;
+  std::vector<std::string> disks{"disk.qcow2"};
+  bool booted = false;               // started from its disk: its memory stands over nothing, not over the base's
+  std::string saved;                 // while suspended: the manifest in the store that it comes back from
+  std::string checkpoint;            // the last one that it was saved to, or made from; "" for none
+  std::string origin;                // the checkpoint that it was made from; "" for none
+  std::string lineage;               // the id of the first sandbox of its family; "" for itself
+  std::uint64_t inherited = 0;       // of a fork: the agent's processes up to this number came with it
+  std::uint64_t processes = 0;       // in a checkpoint: the largest number of a process at that time
 };
+
+bool is_disk_name(std::string_view name);  // of a file with a generation of a sandbox's disk
 
 std::string encode_record(const SandboxRecord& record);
 Result<SandboxRecord> decode_record(std::string_view text);  // strict: corrupt/record_unreadable
@@ -68,7 +82,11 @@ class RecordStore {
   Result<std::vector<Found>> trash() const;
   Result<std::vector<std::string>> pool() const;  // VM ids
 
-  std::filesystem::path disk(const std::string& id) const { return root_ / "sandboxes" / id / "disk.qcow2"; }
+  // Of ids that were checked.
+  std::filesystem::path folder(const std::string& id) const { return root_ / "sandboxes" / id; }
+  std::filesystem::path trash_folder(const std::string& id) const { return root_ / "trash" / id; }
+  std::filesystem::path pool_folder(const std::string& vm) const { return root_ / "pool" / vm; }
+  std::filesystem::path spool() const { return root_ / "spool"; }  // for files without a name
 
  private:
   Result<std::vector<Found>> read_all(const char* folder) const;

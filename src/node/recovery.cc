@@ -27,12 +27,37 @@ asio::awaitable<void> finish_deletes(Work& work, std::vector<RecordStore::Found>
   for (const RecordStore::Found& found : trash) {
     if (found.record) {
       work.alive.erase(found.record->vm);
-      if (!co_await sweep(work, found.record->vm)) continue;  // its folder stays, so that the next start knows the VM
+      std::string vm = found.record->vm;
+      const bool swept = co_await sweep(work, std::move(vm));
+      if (!swept) continue;  // its folder stays, so that the next start knows the VM
     }
-    auto purged = co_await work.parts.disk.run([&] { return work.parts.records.purge(found.id); });
+    auto purge = [&]() -> Result<> {
+      TRY_VOID(work.parts.vault.tidy(work.parts.records.trash_folder(found.id), {}));
+      if (found.record && !found.record->saved.empty()) TRY_VOID(work.parts.vault.forget(found.record->tenant, found.record->saved));
+      return work.parts.records.purge(found.id);
+    };
+    auto purged = co_await work.parts.disk.run(purge);
     if (!purged) log::error("recovery.purge_failed", {{"sandbox", found.id}, {"error", purged.error()}});
     ++work.counts.removed;
   }
+}
+
+// Before anything is collected: what a sandbox stands on is held, and its last checkpoint spares the next one what did not change.
+asio::awaitable<void> hold(Work& work, std::shared_ptr<Sandbox> sandbox) {
+  const SandboxRecord record = sandbox->record;
+  Vault& vault = work.parts.vault;
+  const std::string id = record.saved.empty() ? record.checkpoint : record.saved;
+  auto last = [&vault, record, id]() -> Result<Checkpoint> { return vault.open(record.tenant, id); };
+  if (!id.empty()) {
+    auto found = co_await work.parts.disk.run(last);
+    if (found && found->record.booted == record.booted && found->manifest.memory)
+      sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*found->manifest.memory);
+  }
+  const auto memory = sandbox->saved_memory;
+  auto take = [&vault, record, memory] { return vault.hold(record.tenant, record.layers, memory.get()); };
+  auto lease = co_await work.parts.disk.run(take);
+  if (lease) sandbox->lease = std::move(*lease);
+  else log::error("recovery.layers_missing", {{"sandbox", record.id}, {"error", lease.error()}});
 }
 
 asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::string reason) {
@@ -46,7 +71,8 @@ asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::stri
   }
   log::info("recovery.ended", {{"sandbox", record.id}, {"reason", record.end_reason}});
   ++work.counts.ended;
-  work.sandboxes.restore(std::move(record), {});
+  auto sandbox = work.sandboxes.restore(std::move(record), {});
+  if (!sandbox->record.layers.empty()) co_await hold(work, std::move(sandbox));
 }
 
 // Goes on after the node has begun to serve: a guest that does not answer holds up nobody. It stays all the same, since its
@@ -56,7 +82,7 @@ asio::awaitable<void> greet(Machines& machines, std::shared_ptr<Sandbox> sandbox
   if (sandbox->removing || sandbox->record.state != SandboxState::running) co_return;
   const SandboxRecord& record = sandbox->record;
   Spans unused(system_clock());
-  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant};
+  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage};
   auto greeted = co_await machines.activate(sandbox->machine, identity, unused);
   if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
 }
@@ -76,6 +102,7 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
   }
   const bool paused = record.state == SandboxState::paused;
   auto sandbox = work.sandboxes.restore(std::move(record), std::move(*machine));
+  co_await hold(work, sandbox);
   if (paused && state == vmm::VmState::running) {
     // Cut off between a resume and its record, or the other way round: the record is what was promised.
     Spans unused(work.parts.clock);
@@ -86,6 +113,16 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
   }
   log::info("recovery.adopted", {{"sandbox", sandbox->record.id}, {"vm", sandbox->record.vm}, {"state", to_string(sandbox->record.state)}});
   ++work.counts.adopted;
+}
+
+// Its VM, if there is one, is of a suspend or stop that was cut off after its record, or of a wake that was before it.
+asio::awaitable<void> put_back_stored(Work& work, SandboxRecord record) {
+  std::string vm = record.vm;
+  (void)co_await sweep(work, std::move(vm));  // it has said so when it could not
+  log::info("recovery.stored", {{"sandbox", record.id}, {"state", to_string(record.state)}});
+  ++work.counts.stored;
+  auto sandbox = work.sandboxes.restore(std::move(record), {});
+  co_await hold(work, std::move(sandbox));
 }
 
 asio::awaitable<void> put_back(Work& work, RecordStore::Found found) {
@@ -99,7 +136,9 @@ asio::awaitable<void> put_back(Work& work, RecordStore::Found found) {
   }
   SandboxRecord record = std::move(*found.record);
   const bool alive = work.alive.erase(record.vm) > 0;
-  if (record.state == SandboxState::ended || !alive) {
+  if (record.state == SandboxState::suspended || record.state == SandboxState::stopped) {
+    co_await put_back_stored(work, std::move(record));
+  } else if (record.state == SandboxState::ended || !alive) {
     co_await put_back_ended(work, std::move(record), "vmm_gone");
   } else {
     co_await adopt(work, std::move(record));

@@ -5,6 +5,7 @@
 //                                                  which also thaws what a cut-off pause had frozen
 //   record `paused`, its VM alive                  adopted, stays paused
 //   record `running` or `paused`, no VM            `ended` (vmm_gone)
+//   record `suspended` or `stopped`                the same; a VM of it that was left goes, and what of the store nobody needs
 //   record `ended`                                 the same; a VM of it that was left goes
 //   a record that cannot be read                   `ended` (record_unreadable): deletable, never dropped by itself
 //   a folder in trash/                             the delete is finished
@@ -21,7 +22,7 @@
 namespace space::node {
 
 struct Recovered {
-  std::size_t adopted = 0, ended = 0, removed = 0;
+  std::size_t adopted = 0, stored = 0, ended = 0, removed = 0;
   std::vector<std::string> leftovers;  // VMs and pool folders without an owner, for sweep_leftovers
 };
 

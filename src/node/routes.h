@@ -24,12 +24,14 @@ struct RouteParts {  // all outlive the router
   std::string vmm_version;        // as the warden says
   std::string limits;
   const TokenKey& tokens;
+  Vault& vault;
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
 };
 
 void add_node_routes(http::Router& router, RouteParts& parts);      // info, events, templates
 void add_sandbox_routes(http::Router& router, RouteParts& parts);   // lifecycle, for the api role
 void add_command_routes(http::Router& router, RouteParts& parts);   // data plane: command sessions
+void add_checkpoint_routes(http::Router& router, RouteParts& parts);  // checkpoints of a tenant, for the api role
 void add_file_routes(http::Router& router, RouteParts& parts);      // data plane: files and watch
 void add_envd_routes(http::Router& router, RouteParts& parts);      // data plane: E2B's in-sandbox protocol
 

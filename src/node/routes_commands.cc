@@ -60,6 +60,8 @@ Task<std::vector<wire::ProcessInfo>> list_processes(RouteParts& parts, SandboxPt
   CO_TRY(const auto agent, sandbox->agent());
   const std::uint64_t mark = sandbox->sessions.mark();
   CO_TRY(auto listed, co_await ask_agent(sandbox->machine, agent->list(), parts.agent_patience, "list its processes"));
+  for (wire::ProcessInfo& info : listed)
+    if (info.process <= sandbox->record.inherited) info.session = inherited_session(sandbox->record.id, info.session);
   sandbox->sessions.reconcile(listed, mark);
   co_return listed;
 }

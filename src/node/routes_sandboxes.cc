@@ -39,6 +39,8 @@ Result<CreateRequest> read_create(const std::string& id, const json::object& bod
   request.env = in.text_map("env", 256, 64 << 10);
   for (const auto& [name, value] : request.env)
     if (!is_environment_name(name) || value.find('\0') != value.npos) in.reject("env", "must hold names without '=' and texts without NUL");
+  request.checkpoint = in.text("checkpoint", 0, 40, "");
+  if (!request.checkpoint.empty() && !is_id(request.checkpoint)) in.reject("checkpoint", "must be a checkpoint's id");
   request.hostname = in.text("hostname", 0, 63, "");
   if (!request.hostname.empty() && !is_hostname(request.hostname)) in.reject("hostname", "must be a host name of a-z, 0-9 and inner dashes");
   TRY_VOID(in.done());
@@ -53,7 +55,7 @@ Result<std::string> read_operation(const json::object& body) {
 }
 
 json::object done_json(const Done& done) {
-  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"spans", spans_json(done.spans)}};
+  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch}, {"spans", spans_json(done.spans)}};
 }
 
 Task<> put(http::Exchange& exchange, RouteParts& parts) {
@@ -73,12 +75,43 @@ Task<> remove(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
-Task<> pause_or_resume(http::Exchange& exchange, RouteParts& parts, bool pause) {
+using Change = Task<Done> (Sandboxes::*)(std::string id, std::string operation);
+
+Task<> change(http::Exchange& exchange, RouteParts& parts, Change what) {
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   CO_TRY(std::string operation, read_operation(body));
   const std::string id = exchange.param("id");
-  auto task = pause ? parts.sandboxes.pause(id, std::move(operation)) : parts.sandboxes.resume(id, std::move(operation));
+  auto task = (parts.sandboxes.*what)(id, std::move(operation));
   CO_TRY(const Done done, co_await std::move(task));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+struct CheckpointRequest {
+  std::string operation, checkpoint, name;
+};
+
+Result<CheckpointRequest> read_checkpoint(const json::object& body) {
+  JsonReader in(body);
+  CheckpointRequest request;
+  request.operation = in.text("operation", 1, kMaxOperation);
+  request.checkpoint = in.text("checkpoint", 20, 40);
+  request.name = in.text("name", 0, 128, "");
+  if (!is_id(request.checkpoint)) in.reject("checkpoint", "must be a checkpoint's id");
+  TRY_VOID(in.done());
+  return request;
+}
+
+Task<> checkpoint(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
+  CO_TRY(CheckpointRequest request, read_checkpoint(body));
+  CO_TRY(const Done done, co_await parts.sandboxes.checkpoint(exchange.param("id"), request.operation, request.checkpoint, request.name));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+Task<> restore(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
+  CO_TRY(CheckpointRequest request, read_checkpoint(body));
+  CO_TRY(const Done done, co_await parts.sandboxes.restore(exchange.param("id"), request.operation, request.checkpoint));
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
 
@@ -133,8 +166,12 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts) {
   router.add("GET", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return get(e, parts); });
   router.add("PUT", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return put(e, parts); });
   router.add("DELETE", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return remove(e, parts); });
-  router.add("POST", "/v1/sandboxes/{id}/pause", [&parts](http::Exchange& e) { return pause_or_resume(e, parts, true); });
-  router.add("POST", "/v1/sandboxes/{id}/resume", [&parts](http::Exchange& e) { return pause_or_resume(e, parts, false); });
+  constexpr std::pair<const char*, Change> kChanges[] = {{"pause", &Sandboxes::pause}, {"resume", &Sandboxes::resume}, {"suspend", &Sandboxes::suspend},
+                                                         {"stop", &Sandboxes::stop},   {"wake", &Sandboxes::wake},     {"start", &Sandboxes::start}};
+  for (const auto& [verb, what] : kChanges)
+    router.add("POST", std::string("/v1/sandboxes/{id}/") + verb, [&parts, what = what](http::Exchange& e) { return change(e, parts, what); });
+  router.add("POST", "/v1/sandboxes/{id}/checkpoint", [&parts](http::Exchange& e) { return checkpoint(e, parts); });
+  router.add("POST", "/v1/sandboxes/{id}/restore", [&parts](http::Exchange& e) { return restore(e, parts); });
 }
 
 }  // namespace space::node

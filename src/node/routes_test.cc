@@ -82,7 +82,7 @@ Task<> show_request(http::Exchange& e, FakeAgent& agent) {
 struct World {
   explicit World(asio::io_context& loop)
       : executor(loop.get_executor()), agent_server(executor, [this](http::Exchange& e) { return agent.router(e); }),
-        parts{executor, sandboxes, pools, events, templates, driver, disk, "0", "none", tokens, milliseconds(300)},
+        parts{executor, sandboxes, pools, events, templates, driver, disk, "0", "none", tokens, *vault, milliseconds(300)},
         server(executor, [this](http::Exchange& e) { return router(e); }),
         client(executor, http::unix_connector((dir.path() / "node.sock").string())) {
     EXPECT_TRUE(records.open());
@@ -133,6 +133,7 @@ struct World {
   TokenKey tokens = TokenKey::open(dir.path() / "token.key").value();
   RecordStore records{dir.path()};
   BlockingPool disk{2};
+  std::unique_ptr<Vault> vault = vault_in(dir.path());
   FakeAgent agent;
   http::Server agent_server;
   FakeMachines machines{&records};
@@ -141,7 +142,7 @@ struct World {
   tmpl::TemplateStore templates{dir.path() / "templates"};
   Events events{executor};
   Pools pools{executor, machines, PoolLimits{}};
-  Sandboxes sandboxes{executor, {machines, bases, pools, records, disk, events, system_clock()}, 10};
+  Sandboxes sandboxes{executor, {machines, bases, pools, records, disk, events, system_clock(), *vault, std::string(64, 'b')}, 10};
   RouteParts parts;
   http::Router router;
   http::Server server;

@@ -12,6 +12,7 @@
 #include "node/record.h"
 #include "node/sessions.h"
 #include "node/strand.h"
+#include "snapshot/blob_store.h"
 
 namespace space::node {
 
@@ -25,7 +26,11 @@ struct Sandbox {
   SessionTable sessions;
   bool removing = false;    // a delete waits: whoever holds the strand gives up at its next step
   bool gone = false;        // no longer in the table
+  bool resting = false;     // on its way into storage or back to a checkpoint: its agent is not to be asked now
   bool vmm_gone = false;    // the VMM ended and nobody has dealt with it yet
+  // What its VM's memory was at its last checkpoint or load, and the hold on the blobs that it stands on.
+  std::shared_ptr<const snapshot::MemoryState> saved_memory;
+  std::unique_ptr<snapshot::Lease> lease;
   std::optional<Error> failure;  // of its create, for those who asked for the same one
 
   // Streams to the agent that a pause or the end must cut. The entry is removed by its owner.
@@ -33,6 +38,11 @@ struct Sandbox {
 
   void interrupt_streams() {
     for (auto& cut : streams) cut();
+  }
+
+  // Not answering now, but its processes are there and will go on.
+  bool comes_back() const {
+    return !gone && !removing && (resting || record.state == SandboxState::paused || record.state == SandboxState::suspended);
   }
 
   // The agent, when the sandbox runs; else conflict/sandbox_<state> with what to do.

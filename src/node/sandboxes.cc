@@ -6,6 +6,7 @@
 #include "base/encoding.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "node/busy.h"
 
 namespace space::node {
 namespace {
@@ -26,26 +27,11 @@ std::string new_machine_id() {
   return hex_encode(bytes);
 }
 
-// Counts an operation for `settle`.
-class Busy {
- public:
-  Busy(std::size_t& count, Signal& idle) : count_(count), idle_(idle) { ++count_; }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  ~Busy() {
-    if (--count_ == 0) idle_.notify_all();
-  }
-
- private:
-  std::size_t& count_;
-  Signal& idle_;
-};
-
-Identity identity_of(const SandboxRecord& record) {
-  return {record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant};
-}
-
 }  // namespace
+
+Identity Sandboxes::identity_of(const SandboxRecord& record, bool loaded) {
+  return {record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage, loaded};
+}
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Parts parts, std::size_t most)
     : executor_(executor), parts_(parts), most_(most), idle_(executor) {}
@@ -116,16 +102,25 @@ Task<Done> Sandboxes::create(CreateRequest request) {
 
 Task<Done> Sandboxes::make(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans) {
   SandboxRecord& record = sandbox->record;
-  CO_TRY(const auto base, co_await base_for(sandbox, std::move(request), spans));
-  record.template_digest = base->release.digest;
-  record.base_key = base->key;
-  record.size = base->size;
-  for (int attempt = 1;; ++attempt) {
+  const bool forked = !request.checkpoint.empty();
+  std::shared_ptr<const tmpl::Base> base;
+  if (!forked) {
+    CO_TRY(base, co_await base_for(sandbox, request, spans));
+    record.template_digest = base->release.digest;
+    record.base_key = base->key;
+    record.size = base->size;
+  }
+  for (int attempt = forked ? kMostPooledTries + 1 : 1;; ++attempt) {
     const bool pooled = attempt <= kMostPooledTries;
-    CO_TRY(Machine machine, co_await paused_machine(sandbox, base, pooled, spans));
+    Machine machine;
+    if (forked) {
+      CO_TRY(machine, co_await forked_machine(sandbox, request, spans));
+    } else {
+      CO_TRY(machine, co_await paused_machine(sandbox, base, pooled, spans));
+    }
     record.vm = machine.id;
     own(sandbox, std::move(machine));
-    auto started = co_await start(sandbox, spans);
+    auto started = co_await start(sandbox, forked, spans);
     if (sandbox->removing) co_return fail(overtaken());
     if (started) break;
     // A pooled machine may have died or gone stale while it waited; one made now tells whether something is really wrong.
@@ -189,12 +184,12 @@ Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::s
 }
 
 // The guest wakes up while the record is written: neither needs the other, and recovery repeats the guest's part (recovery.h).
-Task<> Sandboxes::start(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
+Task<> Sandboxes::start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& spans) {
   using namespace asio::experimental::awaitable_operators;
   SandboxRecord published = sandbox->record;
   CO_TRY(published.state, next_state(published.state, SandboxEvent::created));
   published.create_spans = spans.list();
-  const Identity identity = identity_of(published);
+  const Identity identity = identity_of(published, loaded);
   auto write = [](Parts& parts, const SandboxRecord& record, Spans& steps) -> Task<> {
     const Spans::Step step(steps, "record");
     co_return co_await parts.disk.run([&parts, &record] { return parts.records.publish(record); });
@@ -239,7 +234,15 @@ Task<> Sandboxes::tear_down(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
     sandbox->machine = {};
   }
   const Spans::Step step(spans, "purge");
-  co_return co_await parts_.disk.run([&] { return parts_.records.purge(id); });
+  const SandboxRecord record = sandbox->record;
+  auto purge = [this, record]() -> Result<> {
+    if (!record.saved.empty()) TRY_VOID(parts_.vault.forget(record.tenant, record.saved));
+    TRY_VOID(parts_.vault.tidy(parts_.records.trash_folder(record.id), {}));
+    return parts_.records.purge(record.id);
+  };
+  CO_TRY_VOID(co_await parts_.disk.run(purge));
+  sandbox->lease.reset();
+  co_return Result<>{};
 }
 
 Task<std::vector<Span>> Sandboxes::remove(std::string id, std::string operation) {
@@ -265,12 +268,19 @@ Task<std::vector<Span>> Sandboxes::remove(std::string id, std::string operation)
   co_return spans.take();
 }
 
+Task<Sandboxes::Entered> Sandboxes::enter(std::string id) {
+  Entered in;
+  in.sandbox = find(id);
+  if (!in.sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  in.turn = co_await in.sandbox->strand.enter();
+  if (in.sandbox->gone || in.sandbox->removing) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  co_return in;
+}
+
 Task<Done> Sandboxes::pause(std::string id, std::string operation) {
   const Busy busy(busy_, idle_);
-  auto sandbox = find(id);
-  if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
-  const auto turn = co_await sandbox->strand.enter();
-  if (sandbox->gone || sandbox->removing) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  CO_TRY(const Entered in, co_await enter(id));
+  const auto sandbox = in.sandbox;
   SandboxRecord& record = sandbox->record;
   if (record.state == SandboxState::paused && record.last_operation == operation) co_return Done{record, {}};
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::pause));
@@ -297,13 +307,15 @@ Task<Done> Sandboxes::pause(std::string id, std::string operation) {
 
 Task<Done> Sandboxes::resume(std::string id, std::string operation) {
   const Busy busy(busy_, idle_);
-  auto sandbox = find(id);
-  if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
-  const auto turn = co_await sandbox->strand.enter();
-  if (sandbox->gone || sandbox->removing) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  CO_TRY(Entered in, co_await enter(id));
+  if (in.sandbox->record.state == SandboxState::running && in.sandbox->record.last_operation == operation) co_return Done{in.sandbox->record, {}};
+  co_return co_await resume_paused(std::move(in), std::move(operation), SandboxEvent::resume);
+}
+
+Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEvent event) {
+  const auto sandbox = in.sandbox;
   SandboxRecord& record = sandbox->record;
-  if (record.state == SandboxState::running && record.last_operation == operation) co_return Done{record, {}};
-  CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::resume));
+  CO_TRY(const SandboxState next, next_state(record.state, event));
   const Pools::Foreground foreground(parts_.pools);
   Spans spans(parts_.clock);
   SandboxRecord changed = record;
@@ -316,7 +328,7 @@ Task<Done> Sandboxes::resume(std::string id, std::string operation) {
   auto done = co_await parts_.machines.activate(sandbox->machine, identity_of(changed), spans);
   // vCPUs that run make it running, whatever its agent says: that is the truth, and a delete or a pause is still possible.
   if (!done && sandbox->machine.vm->state() != vmm::VmState::running) {
-    if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", id}, {"error", back.error()}});
+    if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
   record = std::move(changed);

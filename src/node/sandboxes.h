@@ -22,6 +22,7 @@
 #include "node/pools.h"
 #include "node/record.h"
 #include "node/sandbox.h"
+#include "node/vault.h"
 
 namespace space::node {
 
@@ -33,6 +34,7 @@ struct CreateRequest {
   WantedSize size;
   std::map<std::string, std::string> env;
   std::string hostname;  // "": made of the id
+  std::string checkpoint;  // "": from the template; else everything else of the sandbox comes from there
 };
 
 struct Done {
@@ -50,6 +52,8 @@ class Sandboxes {
     BlockingPool& disk;
     Events& events;
     const Clock& clock;
+    Vault& vault;
+    std::string vmm_build;  // that writes device states now
   };
   Sandboxes(asio::any_io_executor executor, Parts parts, std::size_t most);
 
@@ -59,6 +63,16 @@ class Sandboxes {
   Task<std::vector<Span>> remove(std::string id, std::string operation);  // an unknown id is a success
   Task<Done> pause(std::string id, std::string operation);
   Task<Done> resume(std::string id, std::string operation);
+  // sandboxes_save.cc. All of them are idempotent by their operation, and an error leaves the state as it was.
+  Task<Done> suspend(std::string id, std::string operation);
+  Task<Done> stop(std::string id, std::string operation);
+  // Resume, back from storage, or start from the disk: whichever the state asks for. conflict/saved_state_unusable when the build
+  // that wrote the state is not here any more; then start() is what remains.
+  Task<Done> wake(std::string id, std::string operation);
+  Task<Done> start(std::string id, std::string operation);
+  // sandboxes_checkpoint.cc. `checkpoint`: the id of the one to be made, or to go back to.
+  Task<Done> checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name);
+  Task<Done> restore(std::string id, std::string operation, std::string checkpoint);
 
   // nullptr when there is none. Holding it keeps its machine's objects alive, not its VM.
   std::shared_ptr<Sandbox> find(std::string_view id) const;
@@ -67,12 +81,36 @@ class Sandboxes {
   // Recovery puts back what it found; `machine` empty: ended.
   std::shared_ptr<Sandbox> restore(SandboxRecord record, Machine machine);
   asio::awaitable<void> settle();  // waits until no operation is under way
+  std::filesystem::path folder(const std::string& id) const { return parts_.records.folder(id); }
+  bool is_used(const std::string& tenant, const std::string& checkpoint) const;  // a suspended sandbox comes back from it
 
  private:
+  struct Entered {
+    std::shared_ptr<Sandbox> sandbox;
+    Strand::Turn turn;
+  };
+  using BasePtr = std::shared_ptr<const tmpl::Base>;
+  // The sandbox with its strand held; not_found when it is gone or going.
+  Task<Entered> enter(std::string id);
+  Task<BasePtr> base_of(const SandboxRecord& record);
+  // What a delete of its VM leaves to do: the VM, names of frozen files.
+  Task<> give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans);
+  // A VM, loaded and paused, of `record` and a checkpoint's memory.
+  Task<Machine> machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
+                             std::string vm, Spans& spans);
+  Task<Machine> booted_machine(SandboxRecord record, Spans& spans);
+  Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
+  Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
+  Task<Done> resume_paused(Entered in, std::string operation, SandboxEvent event);
+  Task<Done> come_back(Entered in, std::string operation, SandboxEvent event);
+  // Puts `machine` in the place of what there was, durably, and lets it run. Before that point an error leaves everything as it was.
+  Task<Done> take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans);
+  Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
+  Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);
   Task<Done> make(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
   Task<std::shared_ptr<const tmpl::Base>> base_for(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
   Task<Machine> paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Spans& spans);
-  Task<> start(std::shared_ptr<Sandbox> sandbox, Spans& spans);
+  Task<> start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& spans);
   asio::awaitable<void> undo(std::shared_ptr<Sandbox> sandbox);
   asio::awaitable<void> on_vmm_gone(std::shared_ptr<Sandbox> sandbox, std::string vm);
   Task<> tear_down(std::shared_ptr<Sandbox> sandbox, Spans& spans);
@@ -80,6 +118,8 @@ class Sandboxes {
   void own(const std::shared_ptr<Sandbox>& sandbox, Machine machine);
   void forget(const std::shared_ptr<Sandbox>& sandbox);
   void remember_deleted(const std::string& id);
+
+  static Identity identity_of(const SandboxRecord& record, bool loaded = false);
 
   asio::any_io_executor executor_;
   Parts parts_;

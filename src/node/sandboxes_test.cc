@@ -52,7 +52,7 @@ struct World {
     pools.reset();
     events.emplace(executor);
     pools.emplace(executor, machines, PoolLimits{});
-    const Sandboxes::Parts p{machines, bases, *pools, records, disk, *events, system_clock()};
+    const Sandboxes::Parts p{machines, bases, *pools, records, disk, *events, system_clock(), *vault, std::string(64, 'b')};
     parts.emplace(p);
     sandboxes.emplace(executor, p, 3);
   }
@@ -60,6 +60,7 @@ struct World {
   TempDir dir = TempDir::make("/tmp", "space-sandboxes-test").value();
   RecordStore records{dir.path()};
   BlockingPool disk{2};
+  std::unique_ptr<Vault> vault = vault_in(dir.path());
   FakeMachines machines{&records};
   FakeBases bases;
   FakeDriver driver{machines};

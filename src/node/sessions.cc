@@ -19,11 +19,19 @@ tl::unexpected<Error> unknown_session() {
 
 }  // namespace
 
+std::string inherited_session(std::string_view sandbox, std::string_view session) {
+  const Sha256 hash = sha256(std::string("inherited session\n").append(sandbox).append("\n").append(session));
+  std::string name = "f";
+  for (std::size_t i = 0; i < 23; ++i) name += "abcdefghijklmnopqrstuvwxyz012345"[static_cast<unsigned>(hash[i]) % 32];
+  return name;
+}
+
 Result<> SessionTable::add(const std::string& session, std::uint32_t process) {
   if (sessions_.size() >= kMostSessions)
     return fail(ErrorKind::resource_exhausted, "too_many_sessions", "the sandbox has too many command sessions", "end some of its commands");
   Session& entry = sessions_[session];
   entry.process = process;
+  highest_ = std::max<std::uint64_t>(highest_, process);
   entry.added = ++additions_;
   return {};
 }
@@ -31,6 +39,7 @@ Result<> SessionTable::add(const std::string& session, std::uint32_t process) {
 void SessionTable::reconcile(const std::vector<wire::ProcessInfo>& listed, std::uint64_t mark) {
   std::set<std::string, std::less<>> seen;
   for (const wire::ProcessInfo& info : listed) {
+    highest_ = std::max<std::uint64_t>(highest_, info.process);
     if (!is_id(info.session) || !seen.insert(info.session).second) continue;
     if (sessions_.contains(info.session)) continue;  // what node assigned itself is not the agent's to change
     if (sessions_.size() < kMostSessions) sessions_[info.session].process = info.process;

@@ -23,6 +23,9 @@ struct AttachToken {
   std::int64_t expires_ms = 0;
 };
 
+// The session of a process that a fork has from its parent: another one than there, the same after every restart of node.
+std::string inherited_session(std::string_view sandbox, std::string_view session);
+
 class SessionTable {
  public:
   explicit SessionTable(const Clock& clock) : clock_(clock) {}
@@ -39,6 +42,8 @@ class SessionTable {
   // Unknown: unauthenticated/token_invalid. Known and late: gone/token_expired. Of another session: as unknown.
   Result<> check(std::string_view session, std::string_view token) const;
   std::size_t size() const { return sessions_.size(); }
+  std::uint64_t highest() const { return highest_; }  // the largest number of a process that was ever seen here
+  void clear() { sessions_.clear(); }                 // another life of the guest: all tokens are void
 
  private:
   struct Token {
@@ -53,6 +58,7 @@ class SessionTable {
   const Clock& clock_;
   std::map<std::string, Session, std::less<>> sessions_;
   std::uint64_t additions_ = 0;
+  std::uint64_t highest_ = 0;
 };
 
 }  // namespace space::node

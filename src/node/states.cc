@@ -13,21 +13,35 @@ using E = SandboxEvent;
 constexpr std::array kTransitions{
     Transition{S::creating, E::created, S::running},   Transition{S::creating, E::failed, S::deleting},
     Transition{S::creating, E::remove, S::deleting},   Transition{S::running, E::pause, S::paused},
+    Transition{S::running, E::suspend, S::suspended},  Transition{S::running, E::stop, S::stopped},
+    Transition{S::running, E::checkpoint, S::running}, Transition{S::running, E::restore, S::running},
     Transition{S::running, E::vmm_gone, S::ended},     Transition{S::running, E::remove, S::deleting},
-    Transition{S::paused, E::resume, S::running},      Transition{S::paused, E::vmm_gone, S::ended},
-    Transition{S::paused, E::remove, S::deleting},     Transition{S::ended, E::remove, S::deleting},
-    Transition{S::deleting, E::remove, S::deleting},   Transition{S::deleting, E::removed, S::deleted},
+    Transition{S::paused, E::resume, S::running},      Transition{S::paused, E::suspend, S::suspended},
+    Transition{S::paused, E::stop, S::stopped},        Transition{S::paused, E::wake, S::running},
+    Transition{S::paused, E::checkpoint, S::paused},   Transition{S::paused, E::restore, S::running},
+    Transition{S::paused, E::vmm_gone, S::ended},      Transition{S::paused, E::remove, S::deleting},
+    Transition{S::suspended, E::stop, S::stopped},     Transition{S::suspended, E::wake, S::running},
+    Transition{S::suspended, E::start, S::running},    Transition{S::stopped, E::start, S::running},
+    Transition{S::ended, E::start, S::running},
+    Transition{S::suspended, E::restore, S::running},  Transition{S::suspended, E::remove, S::deleting},
+    Transition{S::stopped, E::wake, S::running},       Transition{S::stopped, E::restore, S::running},
+    Transition{S::stopped, E::remove, S::deleting},    Transition{S::ended, E::restore, S::running},
+    Transition{S::ended, E::remove, S::deleting},      Transition{S::deleting, E::remove, S::deleting},
+    Transition{S::deleting, E::removed, S::deleted},
 };
 
-constexpr std::array kStates{S::creating, S::running, S::paused, S::ended, S::deleting, S::deleted};
-constexpr std::array kEvents{E::created, E::failed, E::pause, E::resume, E::vmm_gone, E::remove, E::removed};
+constexpr std::array kStates{S::creating, S::running, S::paused, S::suspended, S::stopped, S::ended, S::deleting, S::deleted};
+constexpr std::array kEvents{E::created, E::failed, E::pause,   E::resume,   E::suspend, E::stop,   E::wake,    E::start,
+                             E::checkpoint, E::restore, E::vmm_gone, E::remove, E::removed};
 
 std::string_view meaning(S state) {
   switch (state) {
     case S::creating: return "being made; nothing of it survives a restart of node";
     case S::running: return "its processes run and its agent answers";
     case S::paused: return "in memory, with its vCPUs stopped";
-    case S::ended: return "its VMM is gone (`end_reason` says why); record and disk wait for the delete";
+    case S::suspended: return "in storage, memory and running programs too; the host's memory and processors are free";
+    case S::stopped: return "in storage, the disk alone; its programs are over";
+    case S::ended: return "its VMM is gone (`end_reason` says why); record and disk wait for a start or the delete";
     case S::deleting: return "being removed; a restart of node finishes it";
     case S::deleted: return "nothing of it is left";
   }
@@ -37,9 +51,11 @@ std::string_view meaning(S state) {
 std::string_view advice(S state) {
   switch (state) {
     case S::creating: return "wait until its create has succeeded";
-    case S::running: return "pause it first";
-    case S::paused: return "resume it first";
-    case S::ended: return "delete it and create another one";
+    case S::running: return "use it as it is";
+    case S::paused: return "wake it first";
+    case S::suspended: return "wake it first";
+    case S::stopped: return "start it first";
+    case S::ended: return "start it from its disk, or delete it";
     case S::deleting: return "create another one";
     case S::deleted: return "create another one";
   }
@@ -55,6 +71,8 @@ std::string_view to_string(S state) {
     case S::creating: return "creating";
     case S::running: return "running";
     case S::paused: return "paused";
+    case S::suspended: return "suspended";
+    case S::stopped: return "stopped";
     case S::ended: return "ended";
     case S::deleting: return "deleting";
     case S::deleted: return "deleted";
@@ -68,6 +86,12 @@ std::string_view to_string(E event) {
     case E::failed: return "failed";
     case E::pause: return "pause";
     case E::resume: return "resume";
+    case E::suspend: return "suspend";
+    case E::stop: return "stop";
+    case E::wake: return "wake";
+    case E::start: return "start";
+    case E::checkpoint: return "checkpoint";
+    case E::restore: return "restore";
     case E::vmm_gone: return "vmm_gone";
     case E::remove: return "remove";
     case E::removed: return "removed";

@@ -29,7 +29,7 @@ TEST(States, EveryStateButTheLastCanBeRemovedAndRowsAreUnique) {
     if (t.event == SandboxEvent::remove) removable.insert(t.from);
     EXPECT_NE(t.from, SandboxState::deleted);
   }
-  EXPECT_EQ(removable.size(), 5u);
+  EXPECT_EQ(removable.size(), 7u);
 }
 
 TEST(States, NamesGoBothWays) {

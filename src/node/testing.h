@@ -7,10 +7,13 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "base/random.h"
 #include "node/machine.h"
+#include "node/vault.h"
+#include "snapshot/local_blob_store.h"
 
 namespace space::node::testing {
 
@@ -25,7 +28,7 @@ class FakeVm : public vmm::Vm {
   Task<> pause() override { co_return Result<>{}; }
   Task<> save_base(const Fd&) override { co_return Result<>{}; }
   Task<> save_devices(const Fd& into) override { co_return write_all(into, "devices"); }
-  Task<vmm::GuestMemory> memory() override { co_return vmm::GuestMemory{}; }
+  Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
   Task<> switch_disk() override { co_return Result<>{}; }
   Task<> close() override { co_return Result<>{}; }
@@ -60,6 +63,24 @@ class FakeMachines : public Machines {
     co_return machine;
   }
   Task<> load(Machine& machine, Spans&) override { co_return co_await step("load", machine, vmm::VmState::paused); }
+  Task<Machine> assemble(Assembly parts, Spans&) override {
+    co_await sleep_for(step_);
+    if (auto wrong = fault("assemble"); !wrong) co_return fail(wrong.error());
+    Machine machine = made(parts.vm);
+    machine.base = std::move(parts.base);
+    last_end_ = machine.on_end;
+    co_return machine;
+  }
+  Task<> load_saved(Machine& machine, std::uint64_t, SavedState, Spans&) override { co_return co_await step("load_saved", machine, vmm::VmState::paused); }
+  Task<> boot(Machine& machine, Spans&) override { co_return co_await step("boot", machine, vmm::VmState::running); }
+  Task<Capture> capture(Machine& machine, std::uint64_t, Spans&) override {
+    CO_TRY_VOID(co_await step("capture", machine, vmm::VmState::paused));
+    Capture capture;
+    capture.devices = Fd(::memfd_create("devices", MFD_CLOEXEC));
+    capture.pages.file = Fd(::memfd_create("pages", MFD_CLOEXEC));
+    CO_TRY_VOID(write_all(capture.devices, "devices"));
+    co_return capture;
+  }
   Task<> warm(Machine& machine) override { co_return co_await step("warm", machine, vmm::VmState::paused); }
   Task<> activate(Machine& machine, const Identity& identity, Spans&) override {
     CO_TRY_VOID(co_await step("activate", machine, vmm::VmState::running));
@@ -120,6 +141,15 @@ class FakeMachines : public Machines {
   }
   const RecordStore* records_;
 };
+
+// A vault in `folder` whose files nobody needs to freeze.
+inline std::unique_ptr<Vault> vault_in(const std::filesystem::path& folder) {
+  const snapshot::FreezeFile freeze = [](const Fd&, bool) -> Result<> { return {}; };
+  snapshot::LocalStoreOptions options;
+  options.freeze = freeze;
+  auto store = snapshot::LocalBlobStore::open(folder / "store", std::move(options)).value();
+  return std::make_unique<Vault>(std::move(store), snapshot::ManifestKey::open(folder / "manifest.key").value(), freeze);
+}
 
 inline std::shared_ptr<const tmpl::Base> base_named(const std::string& key) {
   auto base = std::make_shared<tmpl::Base>();

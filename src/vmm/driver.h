@@ -14,6 +14,7 @@
 #include "base/async.h"
 #include "base/fd.h"
 #include "http/client.h"
+#include "wire/warden_client.h"
 
 namespace space::vmm {
 
@@ -54,14 +55,6 @@ struct DeviceState {
   bool whole_configuration = true;  // false: devices alone, as a running VM's checkpoint has; loaded by Begin::load_devices
 };
 
-// A guest's memory as the host sees it; usable as long as its VM lives. What is read there is the guest's to choose.
-struct GuestMemory {
-  Fd pages;                   // read and written at `address` + the guest's own offset; see proc_pid_mem(5)
-  Fd page_table;              // proc_pid_pagemap(5): which pages this VM has for itself, and so has written
-  std::uint64_t address = 0;  // of the guest's first byte
-  std::uint64_t bytes = 0;
-};
-
 enum class VmState { waiting, running, paused, ended };
 
 class Vm {
@@ -78,7 +71,7 @@ class Vm {
   // For a VM with private memory: its devices as they stand, while it is paused (it stays so). `into` is a new, empty file. The
   // pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
   virtual Task<> save_devices(const Fd& into) = 0;
-  virtual Task<GuestMemory> memory() = 0;
+  virtual Task<wire::MemoryFiles> memory() = 0;
   // The disk's next generation: `overlay` is an empty image over what there is. Prepared while the VM runs; after the switch, which
   // needs a pause, nothing writes to the old top any more, though the VM still holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;

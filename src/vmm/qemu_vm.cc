@@ -13,7 +13,6 @@
 #include "base/unix_socket.h"
 #include "vmm/agent_socket.h"
 #include "vmm/qemu_arguments.h"
-#include "vmm/guest_memory.h"
 #include "vmm/qemu_saving.h"
 #include "vmm/qmp.h"
 #include "vmm/vmm_log.h"
@@ -305,15 +304,12 @@ Task<> QemuVm::save_devices(const Fd& into) {
   co_return co_await qemu_save_devices(state->asking(), file);
 }
 
-Task<GuestMemory> QemuVm::memory() {
+Task<wire::MemoryFiles> QemuVm::memory() {
   auto state = state_;
   if (state->gone) co_return fail(ended_error(state->id));
   const QemuHost host = state->host;
   const std::string vm = state->id;
-  auto open = [host, vm]() -> Result<GuestMemory> {
-    TRY(wire::MemoryFiles files, host.warden->open_memory(vm));
-    return guest_memory(std::move(files));
-  };
+  auto open = [host, vm] { return host.warden->open_memory(vm); };
   co_return co_await host.pool->run(open);
 }
 

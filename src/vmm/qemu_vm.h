@@ -36,7 +36,7 @@ class QemuVm : public Vm {
   Task<> pause() override;
   Task<> save_base(const Fd& into) override;
   Task<> save_devices(const Fd& into) override;
-  Task<GuestMemory> memory() override;
+  Task<wire::MemoryFiles> memory() override;
   Task<> prepare_disk(const Fd& overlay) override;
   Task<> switch_disk() override;
   Task<> close() override;

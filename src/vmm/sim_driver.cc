@@ -73,7 +73,7 @@ class SimVm : public Vm {
     co_return write_all(into, "sim\n");
   }
   Task<> save_devices(const Fd&) override { co_return nothing_saved(); }
-  Task<GuestMemory> memory() override { co_return nothing_saved(); }
+  Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }
   Task<> close() override { co_return Result<>{}; }

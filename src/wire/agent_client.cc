@@ -202,7 +202,8 @@ Task<> AgentClient::init(const AgentInit& init) {
                     {"wall_ns", init.wall_ns},
                     {"entropy", base64_encode(as_bytes(init.entropy))},
                     {"env", to_json(init.env)},
-                    {"epoch", init.epoch}};
+                    {"epoch", init.epoch},
+                    {"loaded", init.loaded}};
   if (!init.ca.empty()) body["ca"] = init.ca;
   http::Request request = post("/v1/init", std::move(body));
   CO_TRY(const http::Response response, co_await state_->client.call(std::move(request), kAnswerLimit));

@@ -33,6 +33,7 @@ struct AgentInit {
   std::map<std::string, std::string> env;  // of the sandbox; a command's own env goes before it, the template's behind it
   std::uint64_t epoch = 1;
   std::string ca;          // the egress gateway's certificate for this sandbox, PEM; "": none
+  bool loaded = false;     // the VM comes from storage or is a fork: connections of its old life are to be closed
 };
 
 struct PtySize {

@@ -203,6 +203,13 @@ class Sandbox:
     def get(self):
         return self.api.ok("GET", self.path)
 
+    def change(self, verb, body=None):
+        """Asks for a change (suspend, wake, checkpoint, …) and waits for its end; the operation, whatever came of it."""
+        answer = self.api.call("POST", f"{self.path}/{verb}", body or {}, {"Prefer": "wait=120"}, timeout=150)
+        if "operation" not in (answer.json or {}):
+            raise ApiError(answer)
+        return self.api.operation(answer.json["operation"]["id"])
+
     def start(self, command, **options):
         """A command session that is not attached yet, so nothing runs. A list is argv, text a line for the shell."""
         body = {"argv": command} if isinstance(command, list) else {"command": command}

@@ -64,8 +64,10 @@ def left_files(server):
     """Disks, records, sockets of VMs and half-written files."""
     for place in (server.data_dir / "node", server.run_dir / "node", server.run_dir / "warden"):
         for folder, folders, files in os.walk(place):
+            if Path(folder).is_relative_to(server.data_dir / "node" / "store"):
+                continue  # checkpoints outlive their sandboxes until somebody deletes them
             for name in files:
-                if not (name.startswith(("lock", "token.key")) or name.endswith(".json") and folder == str(place)):
+                if not (name.startswith("lock") or name.endswith(".key") or name.endswith(".json") and folder == str(place)):
                     yield Path(folder) / name
 
 

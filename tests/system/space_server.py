@@ -111,6 +111,7 @@ class SpaceServer:
         if found:
             leaks.remove_all(self)
         if not os.environ.get("SPACE_TEST_KEEP"):
+            subprocess.run(["chattr", "-R", "-f", "-i", self.folder], check=False)  # frozen generations of disks
             shutil.rmtree(self.folder, ignore_errors=True)
         if found:
             raise AssertionError("left behind:\n  " + "\n  ".join(found) + f"\n{log}")

@@ -1,0 +1,22 @@
+// How a change of a sandbox is answered: at once with its operation, or after it was waited for (Prefer: wait).
+#pragma once
+
+#include <chrono>
+
+#include "api/services.h"
+#include "http/server.h"
+
+namespace space::api {
+
+// `accepted` at once, `done` when it was waited for and succeeded.
+struct Statuses {
+  int accepted = 202;
+  int done = 200;
+};
+
+Task<> answer_change(Services& services, http::Exchange& exchange, control::Accepted accepted, Statuses statuses, std::chrono::seconds wait);
+
+// A change that needs nothing but the sandbox's id; the request has an empty body.
+Task<> change_sandbox(Services& services, http::Exchange& exchange, control::OperationKind kind);
+
+}  // namespace space::api

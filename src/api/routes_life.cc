@@ -1,0 +1,215 @@
+// The life of a sandbox beyond running: pause, suspend, stop and the ways back; checkpoints and what is made of them.
+#include <fmt/format.h>
+
+#include "api/answer.h"
+#include "api/idempotency.h"
+#include "api/render.h"
+#include "api/request.h"
+#include "api/routes.h"
+#include "base/encoding.h"
+#include "base/random.h"
+#include "http/proxy.h"
+
+namespace space::api {
+namespace {
+
+using control::Operation;
+using control::OperationKind;
+using control::Sandbox;
+using std::chrono::seconds;
+
+constexpr std::int64_t kMostChildren = 64;
+
+Error checkpoint_not_found() {
+  return {ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list what there is: GET /v1/checkpoints"};
+}
+
+Operation operation_of(Services& services, http::Exchange& exchange, OperationKind kind, std::string sandbox) {
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = tenant_of(exchange);
+  operation.sandbox = std::move(sandbox);
+  operation.kind = kind;
+  operation.created_ms = services.clock.wall_ms();
+  return operation;
+}
+
+std::string optional_checkpoint(JsonReader& reader) {
+  std::string id = reader.text("checkpoint", 0, 40, "");
+  if (!id.empty() && !is_id(id)) reader.reject("checkpoint", "must be a checkpoint's id");
+  return id;
+}
+
+Task<> checkpoint(Services& services, http::Exchange& exchange) {
+  CO_TRY(std::string id, sandbox_id(exchange));
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  JsonReader reader(body);
+  const std::string name = reader.text("name", 0, 128, "");
+  CO_TRY_VOID(reader.done());
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  Operation operation = operation_of(services, exchange, OperationKind::checkpoint, std::move(id));
+  const json::object request{{"checkpoint", new_id()}, {"name", name}};
+  operation.request = json::serialize(request);
+  CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 201};
+  co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
+}
+
+Task<> restore(Services& services, http::Exchange& exchange) {
+  CO_TRY(std::string id, sandbox_id(exchange));
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  JsonReader reader(body);
+  const std::string from = optional_checkpoint(reader);
+  if (from.empty()) reader.reject("checkpoint", "must be given: which one to go back to");
+  CO_TRY_VOID(reader.done());
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  Operation operation = operation_of(services, exchange, OperationKind::restore, std::move(id));
+  const json::object request{{"checkpoint", from}};
+  operation.request = json::serialize(request);
+  CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 200};
+  co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
+}
+
+struct ForkBody {
+  std::string checkpoint;
+  std::size_t count = 1;
+  std::map<std::string, std::string> env, metadata;
+  bool has_metadata = false;
+  std::optional<std::int64_t> time_limit_s;
+};
+
+Result<ForkBody> read_fork(const json::object& body) {
+  JsonReader reader(body);
+  ForkBody out;
+  out.checkpoint = optional_checkpoint(reader);
+  out.count = static_cast<std::size_t>(reader.number("count", 1, kMostChildren, 1));
+  out.has_metadata = reader.has("metadata");
+  out.time_limit_s = reader.optional_number("time_limit_s", 1, 30LL * 24 * 3600);
+  // The same rules as for a create.
+  json::object rest;
+  for (const char* name : {"env", "metadata"})
+    if (const json::object* map = reader.object(name)) rest[name] = *map;
+  TRY_VOID(reader.done());
+  TRY(CreateBody same, read_create(rest));
+  out.env = std::move(same.env);
+  out.metadata = std::move(same.metadata);
+  return out;
+}
+
+// A child has its parent's settings where the request gives none of its own.
+std::vector<Sandbox> children_of(const Sandbox& parent, const ForkBody& wanted, std::int64_t now_ms) {
+  std::vector<Sandbox> children;
+  for (std::size_t i = 0; i < wanted.count; ++i) {
+    Sandbox child;
+    child.id = new_id();
+    child.tenant = parent.tenant;
+    child.template_reference = parent.template_reference;
+    child.cpus = parent.cpus;
+    child.memory_mib = parent.memory_mib;
+    child.disk_mib = parent.disk_mib;
+    child.metadata = wanted.has_metadata ? wanted.metadata : parent.metadata;
+    child.time_limit_s = wanted.time_limit_s.value_or(parent.time_limit_s);
+    child.created_ms = now_ms;
+    children.push_back(std::move(child));
+  }
+  return children;
+}
+
+Task<> fork(Services& services, http::Exchange& exchange) {
+  CO_TRY(std::string id, sandbox_id(exchange));
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  CO_TRY(const ForkBody wanted, read_fork(body));
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  CO_TRY(const Sandbox parent, co_await services.store.find_sandbox(tenant_of(exchange), id));
+  const bool running = parent.state == control::SandboxState::running || parent.state == control::SandboxState::paused;
+  if (wanted.checkpoint.empty() && !running)
+    co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)), fmt::format("sandbox {} is {}", id, to_string(parent.state)),
+                   "wake it first, or name one of its checkpoints");
+  Operation operation = operation_of(services, exchange, OperationKind::fork, std::move(id));
+  std::vector<Sandbox> children = children_of(parent, wanted, operation.created_ms);
+  json::array ids;
+  for (const Sandbox& child : children) ids.emplace_back(child.id);
+  json::object env;
+  for (const auto& [name, value] : wanted.env) env[name] = value;
+  const json::object request{{"checkpoint", wanted.checkpoint.empty() ? new_id() : wanted.checkpoint},
+                             {"take", wanted.checkpoint.empty()},
+                             {"children", std::move(ids)},
+                             {"env", std::move(env)}};
+  operation.request = json::serialize(request);
+  CO_TRY(control::Accepted accepted, co_await services.engine.fork(std::move(children), std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 201};
+  co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
+}
+
+// Checkpoints themselves are node's: what there is of them is asked there.
+Task<> to_node(Services& services, http::Exchange& exchange, std::string target) {
+  http::ProxyOptions options;
+  options.target = std::move(target);
+  for (const auto& [name, value] : exchange.headers().fields())
+    if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "space-")) options.drop_headers.push_back(name);
+  for (const char* name : {"Authorization", "Cookie", "Prefer", "Idempotency-Key"}) options.drop_headers.emplace_back(name);
+  options.set_headers.set("Space-Tenant", tenant_of(exchange));
+  options.set_headers.set("Space-Request", exchange.attributes["request"]);
+  auto done = co_await http::forward(exchange, services.node.forwarding(), std::move(options));
+  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
+  co_return done;
+}
+
+Task<> list(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  const std::string sandbox = query.text("sandbox", 64);
+  CO_TRY_VOID(query.done());
+  std::string target = "/v1/checkpoints";
+  if (!sandbox.empty()) target += "?sandbox=" + percent_encode(sandbox);
+  co_return co_await to_node(services, exchange, std::move(target));
+}
+
+Task<> tree(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  co_return co_await to_node(services, exchange, "/v1/tree");
+}
+
+Task<> one(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  const std::string& id = exchange.param("checkpoint");
+  if (!is_id(id)) co_return fail(checkpoint_not_found());
+  co_return co_await to_node(services, exchange, "/v1/checkpoints/" + id);
+}
+
+template <OperationKind kind>
+Task<> change(Services& services, http::Exchange& exchange) {
+  return change_sandbox(services, exchange, kind);
+}
+
+}  // namespace
+
+void add_life_routes(Routes& routes) {
+  const std::string sandbox = "/v1/sandboxes/{id}";
+  routes.add("POST", sandbox + "/pause", Access::key, Repeat::recorded, change<OperationKind::pause>);
+  routes.add("POST", sandbox + "/resume", Access::key, Repeat::recorded, change<OperationKind::resume>);
+  routes.add("POST", sandbox + "/suspend", Access::key, Repeat::recorded, change<OperationKind::suspend>);
+  routes.add("POST", sandbox + "/wake", Access::key, Repeat::recorded, change<OperationKind::wake>);
+  routes.add("POST", sandbox + "/stop", Access::key, Repeat::recorded, change<OperationKind::stop>);
+  routes.add("POST", sandbox + "/start", Access::key, Repeat::recorded, change<OperationKind::start>);
+  routes.add("POST", sandbox + "/checkpoint", Access::key, Repeat::recorded, checkpoint);
+  routes.add("POST", sandbox + "/restore", Access::key, Repeat::recorded, restore);
+  routes.add("POST", sandbox + "/fork", Access::key, Repeat::recorded, fork);
+  routes.add("GET", "/v1/tree", Access::key, Repeat::safe, tree);
+  routes.add("GET", "/v1/checkpoints", Access::key, Repeat::safe, list);
+  routes.add("GET", "/v1/checkpoints/{checkpoint}", Access::key, Repeat::safe, one);
+  routes.add("DELETE", "/v1/checkpoints/{checkpoint}", Access::key, Repeat::kept, one);
+}
+
+}  // namespace space::api

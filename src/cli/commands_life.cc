@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+
+namespace space::cli {
+namespace {
+
+constexpr std::chrono::seconds kWait{120};
+
+std::string target_of(const std::string& sandbox, std::string_view verb) {
+  return TargetBuilder("/v1/sandboxes").segment(sandbox).str() + "/" + std::string(verb);
+}
+
+// Sends a change, waits for its end, and gives the operation as it is then.
+Task<json::object> carry_out(Context& context, std::string target, json::object body, std::string text) {
+  Spinner spinner(context.executor, std::move(text));
+  CO_TRY(json::object answer, co_await context.api.send("POST", std::move(target), std::move(body), kWait));
+  CO_TRY_VOID(co_await settle(context, answer));
+  co_return answer;
+}
+
+std::string text_in(const json::object& answer, std::string_view name) {
+  const json::object* operation = object_of(answer, "operation");
+  return operation ? text_of(*operation, name) : std::string();
+}
+
+std::string bytes_in(const json::object& object, std::string_view name) {
+  return format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(number_of(object, name), 0)));
+}
+
+}  // namespace
+
+Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes) {
+  for (const std::string& id : sandboxes) {
+    CO_TRY(const json::object answer, co_await carry_out(context, target_of(id, verb), json::object(), fmt::format("{} {}", verb, id)));
+    if (context.console.as_json())
+      context.console.value(answer);
+    else
+      context.console.line(id);
+  }
+  co_return 0;
+}
+
+Task<int> checkpoint(Context& context, std::string sandbox, std::string name) {
+  json::object body;
+  if (!name.empty()) body["name"] = name;
+  CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, "checkpoint"), std::move(body), "taking a checkpoint of " + sandbox));
+  if (context.console.as_json())
+    context.console.value(answer);
+  else
+    context.console.line(text_in(answer, "checkpoint"));
+  co_return 0;
+}
+
+Task<int> list_checkpoints(Context& context, std::string sandbox) {
+  TargetBuilder target("/v1/checkpoints");
+  target.query_if("sandbox", sandbox);
+  CO_TRY(const json::object answer, co_await context.api.get(target.str()));
+  const json::array* found = array_of(answer, "checkpoints");
+  const json::array all = found ? *found : json::array();
+  if (context.console.as_json()) {
+    context.console.value(all);
+    co_return 0;
+  }
+  Table table({"ID", "SANDBOX", "NAME", "OWN", "SHARED", "AGE"});
+  for (const json::value& item : all) {
+    if (!item.is_object()) continue;
+    const json::object& c = item.get_object();
+    table.add({text_of(c, "id"), text_of(c, "sandbox"), text_of(c, "name"), bytes_in(c, "own_bytes"), bytes_in(c, "shared_bytes"),
+               format_age(text_of(c, "created_at"), system_clock().wall_ms())});
+  }
+  context.console.line(table.text());
+  co_return 0;
+}
+
+Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoints) {
+  for (const std::string& id : checkpoints) {
+    std::string target = TargetBuilder("/v1/checkpoints").segment(id).str();
+    CO_TRY(const json::object answer, co_await context.api.send("DELETE", std::move(target)));
+    if (!context.console.as_json()) context.console.line(id);
+  }
+  co_return 0;
+}
+
+Task<int> restore(Context& context, std::string sandbox, std::string checkpoint) {
+  json::object body{{"checkpoint", checkpoint}};
+  CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, "restore"), std::move(body), "restoring " + sandbox));
+  if (context.console.as_json())
+    context.console.value(answer);
+  else
+    context.console.line(sandbox);
+  co_return 0;
+}
+
+Task<int> fork(Context& context, ForkOptions options) {
+  json::object body{{"count", options.count}};
+  if (!options.checkpoint.empty()) body["checkpoint"] = options.checkpoint;
+  CO_TRY(json::object env, env_object(options.env));
+  CO_TRY(json::object metadata, pairs_object(options.metadata));
+  if (!env.empty()) body["env"] = std::move(env);
+  if (!metadata.empty()) body["metadata"] = std::move(metadata);
+  CO_TRY(const json::object answer, co_await carry_out(context, target_of(options.sandbox, "fork"), std::move(body), "forking " + options.sandbox));
+  if (context.console.as_json()) {
+    context.console.value(answer);
+    co_return 0;
+  }
+  const json::object* operation = object_of(answer, "operation");
+  const json::array* found = operation ? array_of(*operation, "children") : nullptr;
+  const json::array children = found ? *found : json::array();
+  for (const json::value& child : children)
+    if (child.is_string()) context.console.line(std::string_view(child.get_string()));
+  co_return 0;
+}
+
+Task<int> tree(Context& context) {
+  CO_TRY(const json::object answer, co_await context.api.get("/v1/tree"));
+  const json::array* found = array_of(answer, "nodes");
+  const json::array nodes = found ? *found : json::array();
+  if (context.console.as_json()) {
+    context.console.value(nodes);
+    co_return 0;
+  }
+  std::map<std::string, const json::object*> known;
+  std::map<std::string, std::vector<const json::object*>> below;
+  for (const json::value& item : nodes)
+    if (item.is_object()) known.emplace(text_of(item.get_object(), "id"), &item.get_object());
+  for (const auto& [id, node] : known) {
+    const std::string parent = text_of(*node, "parent");
+    below[known.contains(parent) ? parent : std::string()].push_back(node);
+  }
+  Table table({"TREE", "KIND", "STATE", "DISK OWN", "DISK SHARED", "MEMORY OWN", "MEMORY SHARED"});
+  const std::function<void(const std::string&, std::size_t)> add = [&](const std::string& parent, std::size_t depth) {
+    if (depth > 64) return;
+    for (const json::object* node : below[parent]) {
+      const std::string id = text_of(*node, "id");
+      table.add({std::string(2 * depth, ' ') + id, text_of(*node, "kind"), text_of(*node, "state") + text_of(*node, "name"), bytes_in(*node, "disk_own_bytes"),
+                 bytes_in(*node, "disk_shared_bytes"), bytes_in(*node, "memory_own_bytes"), bytes_in(*node, "memory_shared_bytes")});
+      add(id, depth + 1);
+    }
+  };
+  add("", 0);
+  context.console.line(table.text());
+  co_return 0;
+}
+
+}  // namespace space::cli

@@ -1,0 +1,244 @@
+// Checkpoints: taking one while the sandbox goes on, going back to one, and new sandboxes out of one.
+//
+// The guest stands still only while devices and changed pages are read and the disk's next generation is put on top. The record
+// names that generation before it is used: an empty image on top changes nothing, so the record is right before and after.
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "node/busy.h"
+#include "node/sandboxes.h"
+
+namespace space::node {
+namespace {
+
+constexpr auto kListLimit = std::chrono::seconds(5);
+
+std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
+
+Error other_sandbox() {
+  return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "make a new sandbox from it: fork"};
+}
+
+}  // namespace
+
+Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base) {
+  auto make = [path, base]() -> Result<Fd> {
+    TRY(Fd file, open_file(path, O_RDWR | O_CREAT | O_EXCL));
+    TRY_VOID(copy_file_sparse(base->empty_overlay, file));
+    if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a disk image");
+    TRY_VOID(sync_directory(path.parent_path()));
+    return file;
+  };
+  co_return co_await parts_.disk.run(make);
+}
+
+Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  const auto sandbox = in.sandbox;
+  SandboxRecord& record = sandbox->record;
+  if (record.checkpoint == checkpoint && record.last_operation == operation) co_return Done{record, {}};
+  CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::checkpoint));
+  const bool ran = record.state == SandboxState::running;
+  Spans spans(parts_.clock);
+  CO_TRY(const BasePtr base, co_await base_of(record));
+
+  // The next generation of the disk, beside the present one.
+  const auto folder = parts_.records.folder(id);
+  const std::vector<std::string> disks = record.disks;
+  {
+    const Spans::Step step(spans, "disk");
+    const std::string generation = "disk-" + new_id();
+    const auto path = folder / generation;
+    CO_TRY(const Fd overlay, co_await new_generation(path, base));
+    SandboxRecord named = record;
+    named.disks.push_back(generation);
+    auto prepared = co_await store(named);
+    if (prepared) prepared = co_await sandbox->machine.vm->prepare_disk(overlay);
+    if (!prepared) {
+      auto remove = [path]() -> Result<> { return remove_tree(path); };
+      const auto back = co_await store(record);
+      if (back) (void)co_await parts_.disk.run(remove);
+      co_return fail(std::move(prepared).error());
+    }
+    record.disks = named.disks;
+  }
+
+  // So that a restart of node in between does not hide which processes there are.
+  if (ran) {
+    const std::uint64_t mark = sandbox->sessions.mark();
+    auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
+    if (listed) sandbox->sessions.reconcile(*listed, mark);
+  }
+  auto order = std::make_shared<Vault::Order>();
+  auto captured = std::make_shared<Capture>();
+  order->record = record;
+  Result<> done;
+  if (ran) {
+    const Resting resting(*sandbox);
+    done = co_await parts_.machines.pause(sandbox->machine, spans);
+    if (done) done = co_await capture_and_switch(sandbox, order, captured, spans);
+    // Whatever came of it, the guest goes on.
+    if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back && done) done = std::move(back);
+  } else {
+    done = co_await capture_and_switch(sandbox, order, captured, spans);
+  }
+  if (!done) co_return fail(std::move(done).error());
+
+  Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
+  {
+    const Spans::Step step(spans, "store");
+    order->id = checkpoint;
+    order->name = std::move(name);
+    order->record.state = SandboxState::running;
+    order->vmm_build = parts_.vmm_build;
+    for (const std::string& disk : disks) order->disks.push_back(folder / disk);
+    order->memory_base = record.booted ? nullptr : &base->memory;
+    order->parent = sandbox->saved_memory;
+    order->now_ms = parts_.clock.wall_ms();
+    auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
+    kept = co_await parts_.disk.run(keep);
+    if (!kept) co_return fail(std::move(kept).error());
+  }
+  SandboxRecord changed = record;
+  changed.state = record.state == SandboxState::ended ? record.state : next;
+  changed.layers = kept->layers;
+  changed.disks = {record.disks.back()};
+  changed.checkpoint = checkpoint;
+  changed.last_operation = operation;
+  const Spans::Step step(spans, "record");
+  CO_TRY_VOID(co_await store(changed));
+  record = std::move(changed);
+  if (sandbox->machine.memory) sandbox->machine.memory->dirty->confirm();
+  sandbox->saved_memory = kept->memory;
+  sandbox->lease = std::move(kept->lease);
+  log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
+  co_return Done{record, spans.take()};
+}
+
+// The guest stands still.
+Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
+  CO_TRY(*captured, co_await parts_.machines.capture(sandbox->machine, memory_bytes(sandbox->record), spans));
+  const Spans::Step step(spans, "switch");
+  CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+  // Sandboxes made of this one tell its processes from their own by their numbers.
+  order->record.processes = std::max(order->record.inherited, sandbox->sessions.highest());
+  co_return Result<>{};
+}
+
+Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string checkpoint) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  const auto sandbox = in.sandbox;
+  const SandboxRecord record = sandbox->record;
+  if (record.state == SandboxState::running && record.last_operation == operation) co_return Done{record, {}};
+  SandboxRecord changed = record;
+  CO_TRY(changed.state, next_state(record.state, SandboxEvent::restore));
+  const Pools::Foreground foreground(parts_.pools);
+  Spans spans(parts_.clock);
+  const std::string tenant = record.tenant;
+  auto open = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
+  CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
+  const auto from = std::make_shared<const Checkpoint>(std::move(opened));
+  if (from->manifest.sandbox != id) co_return fail(other_sandbox());
+  CO_TRY(const BasePtr base, co_await base_of(from->record));
+
+  // What the sandbox was then, as far as its machine goes; what it is called and may do stays as it is now.
+  const std::string vm = new_id(), generation = "disk-" + new_id();
+  const auto folder = parts_.records.folder(id), path = folder / generation;
+  changed.vm = vm;
+  changed.size = from->record.size;
+  changed.base_key = from->record.base_key;
+  changed.layers = from->record.layers;
+  changed.disks = {generation};
+  changed.booted = from->record.booted;
+  changed.inherited = from->record.inherited;
+  changed.saved.clear();
+  changed.end_reason.clear();
+  changed.checkpoint = checkpoint;
+  changed.epoch = record.epoch + 1;
+  changed.last_operation = operation;
+  auto hold = [this, tenant, from] { return parts_.vault.hold(tenant, from->record.layers, &*from->manifest.memory); };
+  CO_TRY(auto lease, co_await parts_.disk.run(hold));
+  auto remove = [path]() -> Result<> { return remove_tree(path); };
+  auto file = co_await new_generation(path, base);
+  Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
+  if (file) machine = co_await machine_from(changed, folder, base, from, vm, spans);
+  else machine = fail(std::move(file).error());
+  if (!machine) {
+    (void)co_await parts_.disk.run(remove);
+    co_return fail(std::move(machine).error());
+  }
+
+  const Resting resting(*sandbox);
+  if (record.state == SandboxState::running)
+    if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused) log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
+  auto done = co_await take_over(sandbox, changed, std::move(*machine), true, spans);
+  if (!done && sandbox->record.epoch == record.epoch) {
+    (void)co_await parts_.disk.run(remove);
+    if (record.state == SandboxState::running && !sandbox->vmm_gone)
+      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+        log::warn("sandbox.restore_undo_failed", {{"sandbox", id}, {"error", back.error()}});
+    co_return done;
+  }
+  sandbox->sessions.clear();
+  sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
+  sandbox->lease = std::move(lease);
+  sandbox->interrupt_streams();
+  const std::string saved = record.saved;
+  auto forget = [this, tenant, saved, folder, generation]() -> Result<> {
+    if (!saved.empty()) TRY_VOID(parts_.vault.forget(tenant, saved));
+    return parts_.vault.tidy(folder, {generation});
+  };
+  if (auto tidied = co_await parts_.disk.run(forget); !tidied) log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
+  co_return done;
+}
+
+// A new sandbox's machine out of a checkpoint: its own empty generation on top of the frozen ones.
+Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans) {
+  SandboxRecord& record = sandbox->record;
+  const std::string tenant = record.tenant, checkpoint = request.checkpoint;
+  Spans::Step reading(spans, "checkpoint");
+  auto open = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
+  CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
+  const auto from = std::make_shared<const Checkpoint>(std::move(opened));
+  CO_TRY(const BasePtr base, co_await base_of(from->record));
+  auto hold = [this, tenant, from] { return parts_.vault.hold(tenant, from->record.layers, &*from->manifest.memory); };
+  CO_TRY(sandbox->lease, co_await parts_.disk.run(hold));
+  reading.end();
+  record.template_reference = from->record.template_reference;
+  record.template_digest = from->record.template_digest;
+  record.base_key = from->record.base_key;
+  record.size = from->record.size;
+  record.layers = from->record.layers;
+  record.disks = {"disk.qcow2"};
+  record.booted = from->record.booted;
+  record.inherited = from->record.processes;
+  record.checkpoint = record.origin = checkpoint;
+  record.lineage = from->manifest.lineage;
+  // Its own settings go before those of its parent.
+  record.env.insert(from->record.env.begin(), from->record.env.end());
+  sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
+
+  const std::string vm = new_id();
+  auto prepare = [this, vm] { return parts_.records.make_pool_folder(vm); };
+  CO_TRY(const auto folder, co_await parts_.disk.run(prepare));
+  const auto path = folder / "disk.qcow2";
+  auto file = co_await new_generation(path, base);
+  Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
+  if (file) machine = co_await machine_from(record, folder, base, from, vm, spans);
+  else machine = fail(std::move(file).error());
+  if (machine) co_return machine;
+  auto remove = [this, vm] { return parts_.records.remove_pool_folder(vm); };
+  (void)co_await parts_.disk.run(remove);
+  co_return machine;
+}
+
+bool Sandboxes::is_used(const std::string& tenant, const std::string& checkpoint) const {
+  return std::any_of(table_.begin(), table_.end(), [&](const auto& entry) { return entry.second->record.tenant == tenant && entry.second->record.saved == checkpoint; });
+}
+
+}  // namespace space::node

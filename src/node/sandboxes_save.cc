@@ -1,0 +1,313 @@
+// Suspend, stop, and the ways back. Each goes by the same rule: what is new is made beside what there is, the record is written,
+// and only then what was before goes. So a kill -9 at any instant leaves the state before or the state after:
+//
+//   suspend, stop   VM stands still → state stored → record → VM goes        before the record: recovery lets the VM run again
+//   wake            VM loaded, still → record → VM runs → saved state goes   before the record: recovery sweeps the VM
+//   start           VM booted → record → identity                            the same; the disk is as after a power cut
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "node/busy.h"
+#include "node/sandboxes.h"
+
+namespace space::node {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kSyncLimit = seconds(30);
+
+std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
+
+// The guest writes its page cache to its disk, as before a power switch. One that does not answer loses what it had not written.
+Task<> sync_disk(std::shared_ptr<wire::AgentClient> agent) {
+  wire::ProcessSpec spec;
+  spec.argv = {"sync"};
+  spec.user = "root";
+  CO_TRY(const std::uint32_t process, co_await agent->create(spec));
+  CO_TRY(auto stream, co_await agent->attach(process, 0));
+  for (;;) {
+    CO_TRY(auto frames, co_await stream->next());
+    if (frames.empty()) co_return Result<>{};
+  }
+}
+
+}  // namespace
+
+Task<Sandboxes::BasePtr> Sandboxes::base_of(const SandboxRecord& record) {
+  const std::string digest = record.template_digest;
+  const WantedSize size{record.size.cpus, record.size.memory_mib, record.size.disk_mib};
+  CO_TRY(const tmpl::Release release, co_await parts_.bases.resolve(digest));
+  co_return co_await parts_.bases.base(release, size);
+}
+
+Task<std::vector<Fd>> Sandboxes::disk_files(SandboxRecord record, std::filesystem::path folder) {
+  auto open = [this, record, folder]() -> Result<std::vector<Fd>> {
+    TRY(std::vector<Fd> files, parts_.vault.layers(record.tenant, record.layers));
+    for (const std::string& name : record.disks) {
+      const bool top = &name == &record.disks.back();
+      TRY(Fd file, open_file(folder / name, top ? O_RDWR : O_RDONLY));
+      files.push_back(std::move(file));
+    }
+    return files;
+  };
+  co_return co_await parts_.disk.run(open);
+}
+
+Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
+                                      std::string vm, Spans& spans) {
+  if (from->manifest.base_key != base->key)
+    co_return fail(ErrorKind::conflict, "saved_state_unusable", "the machine that wrote this state (its VMM, kernel or template) is not here any more",
+                   "start the sandbox from its disk; what was in its memory is given up");
+  Assembly parts;
+  parts.vm = vm;
+  parts.base = base;
+  parts.memory_of_base = !from->record.booted;
+  CO_TRY(parts.disks, co_await disk_files(record, std::move(folder)));
+  const std::string tenant = record.tenant;
+  auto read = [this, tenant, from] { return parts_.vault.saved(tenant, from->manifest); };
+  CO_TRY(SavedState saved, co_await parts_.disk.run(read));
+  CO_TRY(Machine machine, co_await parts_.machines.assemble(std::move(parts), spans));
+  auto loaded = co_await parts_.machines.load_saved(machine, memory_bytes(record), std::move(saved), spans);
+  if (loaded) co_return machine;
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  co_return fail(std::move(loaded).error());
+}
+
+Task<Machine> Sandboxes::booted_machine(SandboxRecord record, Spans& spans) {
+  Assembly parts;
+  parts.vm = new_id();
+  CO_TRY(parts.base, co_await base_of(record));
+  parts.memory_of_base = false;
+  parts.boots = true;
+  auto folder = parts_.records.folder(record.id);
+  CO_TRY(parts.disks, co_await disk_files(record, std::move(folder)));
+  const std::string vm = parts.vm;
+  CO_TRY(Machine machine, co_await parts_.machines.assemble(std::move(parts), spans));
+  auto booted = co_await parts_.machines.boot(machine, spans);
+  if (booted) co_return machine;
+  const std::string last_words = co_await machine.vm->console_tail();
+  log::warn("sandbox.boot_failed", {{"sandbox", record.id}, {"vm", vm}, {"error", booted.error()}, {"console", last_words}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  co_return fail(std::move(booted).error());
+}
+
+Task<> Sandboxes::give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans) {
+  const Spans::Step step(spans, "destroy");
+  Machine machine = std::move(sandbox->machine);
+  sandbox->machine = {};
+  sandbox->vmm_gone = false;
+  if (!machine) co_return Result<>{};
+  *machine.on_end = nullptr;
+  const std::string vm = machine.id;
+  // In order: the images are closed clean, which spares the next VMM a repair.
+  if (in_order)
+    if (auto closed = co_await machine.vm->close(); !closed) log::warn("vm.close_failed", {{"vm", vm}, {"error", closed.error()}});
+  // What cannot be destroyed now is tried again in the background.
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  const auto folder = parts_.records.folder(sandbox->record.id);
+  const auto disks = sandbox->record.disks;
+  auto tidy = [this, folder, disks] { return parts_.vault.tidy(folder, disks); };
+  if (auto tidied = co_await parts_.disk.run(tidy); !tidied) log::warn("sandbox.files_left", {{"sandbox", sandbox->record.id}, {"error", tidied.error()}});
+  co_return Result<>{};
+}
+
+Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  const auto sandbox = in.sandbox;
+  SandboxRecord& record = sandbox->record;
+  if (record.state == SandboxState::suspended && record.last_operation == operation) co_return Done{record, {}};
+  CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::suspend));
+  const bool ran = record.state == SandboxState::running;
+  Spans spans(parts_.clock);
+  const Resting resting(*sandbox);
+  CO_TRY(const BasePtr base, co_await base_of(record));
+  SandboxRecord changed = record;
+  changed.state = next;
+  changed.saved = new_id();
+  changed.last_operation = operation;
+
+  Result<> done;
+  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
+  if (done) {
+    auto capture = co_await parts_.machines.capture(sandbox->machine, memory_bytes(record), spans);
+    if (capture) {
+      const Spans::Step step(spans, "store");
+      auto order = std::make_shared<Vault::Order>();
+      order->kind = snapshot::CheckpointKind::suspend;
+      order->id = changed.saved;
+      order->record = record;
+      order->vmm_build = parts_.vmm_build;
+      order->memory_base = record.booted ? nullptr : &base->memory;
+      order->parent = sandbox->saved_memory;
+      order->now_ms = parts_.clock.wall_ms();
+      auto captured = std::make_shared<Capture>(std::move(*capture));
+      auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
+      kept = co_await parts_.disk.run(keep);
+      if (!kept) done = fail(kept.error());
+    } else {
+      done = fail(capture.error());
+    }
+  }
+  if (done) {
+    const Spans::Step step(spans, "record");
+    done = co_await store(changed);
+  }
+  if (!done) {
+    const std::string tenant = record.tenant, saved = changed.saved;
+    auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
+    (void)co_await parts_.disk.run(forget);
+    if (ran && !sandbox->vmm_gone)
+      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+        log::warn("sandbox.suspend_undo_failed", {{"sandbox", id}, {"error", back.error()}});
+    co_return fail(std::move(done).error());
+  }
+  record = std::move(changed);
+  sandbox->saved_memory = kept->memory;
+  sandbox->lease = std::move(kept->lease);
+  sandbox->changed.notify_all();
+  sandbox->interrupt_streams();
+  (void)co_await give_up_machine(sandbox, true, spans);
+  log::info("sandbox.suspended", {{"sandbox", id}, {"operation", operation}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
+  co_return Done{record, spans.take()};
+}
+
+Task<Done> Sandboxes::stop(std::string id, std::string operation) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  const auto sandbox = in.sandbox;
+  SandboxRecord& record = sandbox->record;
+  if (record.state == SandboxState::stopped && record.last_operation == operation) co_return Done{record, {}};
+  CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::stop));
+  Spans spans(parts_.clock);
+  const Resting resting(*sandbox);
+  SandboxRecord changed = record;
+  changed.state = next;
+  changed.saved.clear();
+  changed.last_operation = operation;
+  const bool has_vm = record.state != SandboxState::suspended;
+  if (has_vm) {
+    const Spans::Step step(spans, "sync");
+    if (record.state == SandboxState::paused) CO_TRY_VOID(co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans));
+    auto synced = co_await ask_agent(sandbox->machine, sync_disk(sandbox->machine.agent), kSyncLimit, "write its disk");
+    if (!synced) log::warn("agent.sync_failed", {{"sandbox", id}, {"error", synced.error()}});
+  }
+  Result<> done;
+  if (has_vm) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (done) {
+    const Spans::Step step(spans, "record");
+    done = co_await store(changed);
+  }
+  if (!done) {
+    if (has_vm && !sandbox->vmm_gone)
+      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+        log::warn("sandbox.stop_undo_failed", {{"sandbox", id}, {"error", back.error()}});
+    co_return fail(std::move(done).error());
+  }
+  const std::string tenant = record.tenant, saved = record.saved;
+  record = std::move(changed);
+  sandbox->saved_memory = nullptr;
+  sandbox->changed.notify_all();
+  sandbox->interrupt_streams();
+  (void)co_await give_up_machine(sandbox, true, spans);
+  if (!saved.empty()) {
+    auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
+    if (auto gone = co_await parts_.disk.run(forget); !gone) log::warn("sandbox.saved_left", {{"sandbox", id}, {"error", gone.error()}});
+  }
+  log::info("sandbox.stopped", {{"sandbox", id}, {"operation", operation}});
+  co_return Done{record, spans.take()};
+}
+
+Task<Done> Sandboxes::wake(std::string id, std::string operation) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(Entered in, co_await enter(id));
+  const SandboxRecord& record = in.sandbox->record;
+  if (record.state == SandboxState::running && record.last_operation == operation) co_return Done{record, {}};
+  if (record.state == SandboxState::paused) co_return co_await resume_paused(std::move(in), std::move(operation), SandboxEvent::wake);
+  co_return co_await come_back(std::move(in), std::move(operation), SandboxEvent::wake);
+}
+
+Task<Done> Sandboxes::start(std::string id, std::string operation) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(Entered in, co_await enter(id));
+  const SandboxRecord& record = in.sandbox->record;
+  if (record.state == SandboxState::running && record.last_operation == operation) co_return Done{record, {}};
+  co_return co_await come_back(std::move(in), std::move(operation), SandboxEvent::start);
+}
+
+Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent event) {
+  const auto sandbox = in.sandbox;
+  SandboxRecord changed = sandbox->record;
+  CO_TRY(changed.state, next_state(changed.state, event));
+  const Pools::Foreground foreground(parts_.pools);
+  const Resting resting(*sandbox);
+  const bool restores = event == SandboxEvent::wake && sandbox->record.state == SandboxState::suspended;
+  Spans spans(parts_.clock);
+  const std::string tenant = changed.tenant, saved = changed.saved;
+  Machine machine;
+  std::shared_ptr<const snapshot::MemoryState> memory;
+  if (restores) {
+    auto open = [this, tenant, saved] { return parts_.vault.open(tenant, saved); };
+    CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
+    auto from = std::make_shared<const Checkpoint>(std::move(opened));
+    CO_TRY(BasePtr base, co_await base_of(sandbox->record));
+    const std::string vm = new_id();
+    auto folder = parts_.records.folder(sandbox->record.id);
+    CO_TRY(machine, co_await machine_from(sandbox->record, std::move(folder), std::move(base), from, vm, spans));
+    memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
+  } else {
+    CO_TRY(machine, co_await booted_machine(sandbox->record, spans));
+    changed.booted = true;
+    changed.inherited = 0;
+  }
+  changed.vm = machine.id;
+  changed.saved.clear();
+  changed.end_reason.clear();
+  changed.last_operation = std::move(operation);
+  auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), restores, spans);
+  if (!done) co_return done;
+  sandbox->saved_memory = memory;
+  if (!saved.empty()) {
+    auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
+    if (auto gone = co_await parts_.disk.run(forget); !gone) log::warn("sandbox.saved_left", {{"sandbox", done->record.id}, {"error", gone.error()}});
+  }
+  co_return done;
+}
+
+Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans) {
+  const SandboxRecord before = sandbox->record;
+  const std::string vm = machine.id;
+  {
+    const Spans::Step step(spans, "record");
+    auto stored = co_await store(changed);
+    if (!stored) {
+      if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+      co_return fail(std::move(stored).error());
+    }
+  }
+  sandbox->record = changed;
+  const bool had_vm = static_cast<bool>(sandbox->machine);
+  if (had_vm) (void)co_await give_up_machine(sandbox, false, spans);
+  sandbox->vmm_gone = false;
+  own(sandbox, std::move(machine));
+  Result<> ran = co_await sandbox->machine.vm->resume();
+  if (!ran && !had_vm && loaded) {
+    // It has not run one instruction: the state before is what it still is.
+    sandbox->record = before;
+    if (auto back = co_await store(before); !back) log::error("sandbox.record_stale", {{"sandbox", before.id}, {"error", back.error()}});
+    (void)co_await give_up_machine(sandbox, false, spans);
+    co_return fail(std::move(ran).error());
+  }
+  if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity_of(changed, loaded), spans);
+  sandbox->changed.notify_all();
+  if (!ran) co_return fail(std::move(ran).error());
+  log::info("sandbox.running", {{"sandbox", changed.id}, {"operation", changed.last_operation}, {"vm", vm}});
+  co_return Done{changed, spans.take()};
+}
+
+}  // namespace space::node

@@ -1,0 +1,173 @@
+#include "node/vault.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "snapshot/memory_image.h"
+#include "snapshot/upkeep.h"
+
+namespace space::node {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kMostDevices = 16 << 20;  // bytes; some ten thousand as a rule
+
+snapshot::Manifest draft_of(const Vault::Order& order) {
+  const SandboxRecord& record = order.record;
+  snapshot::Manifest manifest;
+  manifest.id = order.id;
+  manifest.tenant = record.tenant;
+  manifest.kind = order.kind;
+  manifest.sandbox = record.id;
+  manifest.lineage = record.lineage.empty() ? record.id : record.lineage;
+  manifest.parent = record.checkpoint;
+  manifest.name = order.name;
+  manifest.template_digest = record.template_digest;
+  manifest.base_key = record.base_key;
+  manifest.vmm_build = order.vmm_build;
+  manifest.cpus = record.size.cpus;
+  manifest.memory_mib = record.size.memory_mib;
+  manifest.disk_mib = record.size.disk_mib;
+  manifest.created_ms = order.now_ms;
+  return manifest;
+}
+
+}  // namespace
+
+Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
+  Kept kept;
+  snapshot::Manifest manifest = draft_of(order);
+  TRY(kept.lease, store_->lease(order.record.tenant));
+  TRY(const std::string devices, read_fd(capture.devices, kMostDevices));
+  TRY(const snapshot::BlobRef device_state, snapshot::put_bytes(*store_, *kept.lease, devices));
+  manifest.device_state = device_state;
+  Fd nothing;
+  if (!order.memory_base) {
+    TRY(nothing, snapshot::new_guest_memory(std::uint64_t{order.record.size.memory_mib} << 20));
+  }
+  const Fd& base = order.memory_base ? *order.memory_base : nothing;
+  TRY(snapshot::StoredMemory memory, snapshot::store_memory(*store_, *kept.lease, capture.pages, base, order.parent.get()));
+  kept.memory = std::make_shared<const snapshot::MemoryState>(memory.state);
+  kept.own_bytes = memory.stored_bytes + device_state.bytes;
+  manifest.memory = std::move(memory.state);
+
+  kept.layers = order.record.layers;
+  for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(kept.lease->keep(layer));
+  for (const fs::path& path : order.disks) {
+    TRY(const Fd file, open_to_freeze(path));
+    TRY(const snapshot::BlobRef layer, store_->put_file(*kept.lease, file, freeze_));
+    kept.layers.push_back(layer);
+    kept.own_bytes += layer.bytes;
+  }
+  for (const snapshot::BlobRef& layer : kept.layers) manifest.disk.push_back({layer});
+  manifest.own_bytes = kept.own_bytes;
+
+  SandboxRecord settings = order.record;
+  settings.layers = kept.layers;
+  settings.create_spans.clear();
+  manifest.settings = encode_record(settings);
+  TRY_VOID(snapshot::publish_manifest(*store_, *kept.lease, key_, manifest));
+  return kept;
+}
+
+// One that an attempt before froze is no part of any checkpoint yet, so it may be thawed to be frozen again.
+Result<Fd> Vault::open_to_freeze(const fs::path& path) {
+  auto file = open_file(path, O_RDWR);
+  if (file || errno != EPERM) return file;
+  TRY(const Fd frozen, open_file(path, O_RDONLY));
+  TRY_VOID(freeze_(frozen, false));
+  return open_file(path, O_RDWR);
+}
+
+Result<Checkpoint> Vault::open(const std::string& tenant, const std::string& id) {
+  TRY(snapshot::Manifest manifest, snapshot::read_manifest(*store_, key_, tenant, id));
+  TRY(SandboxRecord record, decode_record(manifest.settings));
+  return Checkpoint{std::move(manifest), std::move(record)};
+}
+
+Result<std::vector<Checkpoint>> Vault::list(const std::string& tenant) {
+  TRY(const auto ids, store_->manifests(tenant));
+  std::vector<Checkpoint> all;
+  for (const std::string& id : ids) {
+    auto found = open(tenant, id);
+    if (found) all.push_back(std::move(*found));
+    else log::error("checkpoint.unreadable", {{"checkpoint", id}, {"error", found.error()}});
+  }
+  std::sort(all.begin(), all.end(), [](const Checkpoint& a, const Checkpoint& b) { return a.manifest.created_ms < b.manifest.created_ms; });
+  return all;
+}
+
+Result<> Vault::forget(const std::string& tenant, const std::string& id) {
+  garbage_ = true;
+  return store_->withdraw(tenant, id);
+}
+
+void Vault::collect() {
+  const auto tenants = store_->tenants();
+  if (!tenants) log::error("store.unreadable", {{"error", tenants.error()}});
+  for (const std::string& tenant : tenants ? *tenants : std::vector<std::string>{}) {
+    const auto found = snapshot::collect_garbage(*store_, key_, tenant);
+    if (!found) log::error("store.not_collected", {{"tenant", tenant}, {"error", found.error()}});
+    else if (found->removed_bytes > 0) log::info("store.collected", {{"tenant", tenant}, {"bytes", static_cast<std::int64_t>(found->removed_bytes)}});
+  }
+}
+
+Result<std::vector<Fd>> Vault::layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers) {
+  std::vector<Fd> files;
+  for (const snapshot::BlobRef& layer : layers) {
+    TRY(Fd file, store_->descriptor(tenant, layer));
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Result<SavedState> Vault::saved(const std::string& tenant, const snapshot::Manifest& manifest) {
+  if (!manifest.memory || !manifest.device_state)
+    return fail(ErrorKind::conflict, "checkpoint_without_memory", "this checkpoint is of a disk alone", "start a sandbox from it");
+  TRY(const std::string devices, snapshot::read_blob(*store_, tenant, *manifest.device_state, kMostDevices));
+  SavedState state;
+  state.devices = Fd(::memfd_create("devices", MFD_CLOEXEC));
+  if (!state.devices) return fail_errno(errno, "make a memory file");
+  TRY_VOID(write_all(state.devices, devices));
+  auto memory = std::make_shared<const snapshot::MemoryState>(*manifest.memory);
+  state.write_pages = [this, tenant, memory](const snapshot::GuestMemory& into) { return snapshot::load_memory(*store_, tenant, *memory, into); };
+  return state;
+}
+
+Result<std::unique_ptr<snapshot::Lease>> Vault::hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory) {
+  TRY(auto lease, store_->lease(tenant));
+  for (const snapshot::BlobRef& layer : layers) TRY_VOID(lease->keep(layer));
+  if (memory)
+    for (const snapshot::LayerRef& layer : memory->layers) TRY_VOID(lease->keep(layer.blob));
+  return lease;
+}
+
+Result<> Vault::tidy(const fs::path& folder, const std::vector<std::string>& keep) {
+  auto names = list_directory(folder);
+  if (!names) {
+    if (names.error().kind == ErrorKind::not_found) return {};
+    return fail(std::move(names).error());
+  }
+  for (const std::string& name : *names) {
+    if (!is_disk_name(name) || std::find(keep.begin(), keep.end(), name) != keep.end()) continue;
+    const fs::path path = folder / name;
+    if (::unlink(path.c_str()) == 0 || errno == ENOENT) continue;
+    if (errno != EPERM) return fail_errno(errno, "remove a generation of a disk");
+    // Frozen. Nothing has it open for writing any more, so it may be thawed for the moment in which this name goes.
+    TRY(const Fd frozen, open_file(path, O_RDONLY));
+    TRY_VOID(freeze_(frozen, false));
+    TRY(const Fd writable, open_file(path, O_RDWR));
+    if (::unlink(path.c_str()) != 0) return fail_errno(errno, "remove a generation of a disk");
+    TRY_VOID(freeze_(writable, true));
+  }
+  return {};
+}
+
+}  // namespace space::node

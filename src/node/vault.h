@@ -1,0 +1,72 @@
+// What is kept of sandboxes beside their own folders: checkpoints and what suspended ones come back from, in the blob store. This
+// is the node's view of src/snapshot; it blocks, so it is used on the pool, from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "node/machine.h"
+#include "node/record.h"
+#include "snapshot/manifest.h"
+
+namespace space::node {
+
+// A checkpoint of a sandbox, opened.
+struct Checkpoint {
+  snapshot::Manifest manifest;
+  SandboxRecord record;  // of the sandbox as it was
+};
+
+class Vault {
+ public:
+  Vault(std::unique_ptr<snapshot::BlobStore> store, snapshot::ManifestKey key, snapshot::FreezeFile freeze)
+      : store_(std::move(store)), key_(std::move(key)), freeze_(std::move(freeze)) {}
+
+  struct Order {
+    snapshot::CheckpointKind kind = snapshot::CheckpointKind::checkpoint;
+    std::string id;                     // of the manifest to be
+    std::string name;
+    SandboxRecord record;               // as the sandbox is to be found again; its layers are the frozen part of the disk
+    std::string vmm_build;
+    std::vector<std::filesystem::path> disks;  // generations above the layers that are to be frozen now, bottom to top
+    const Fd* memory_base = nullptr;    // the image that the VM maps, nullptr for nothing; outlives the call
+    std::shared_ptr<const snapshot::MemoryState> parent;  // the VM's memory at its last checkpoint or load
+    std::int64_t now_ms = 0;
+  };
+  struct Kept {
+    std::shared_ptr<const snapshot::MemoryState> memory;
+    std::vector<snapshot::BlobRef> layers;  // of the record and the disks frozen now
+    std::uint64_t own_bytes = 0;
+    std::unique_ptr<snapshot::Lease> lease;  // on all of it
+  };
+  // Stores a capture, freezes the disks and publishes the manifest: durable when it returns. On an error there is no manifest.
+  Result<Kept> keep(const Order& order, const Capture& capture);
+
+  // Every byte of its manifest is checked. not_found/checkpoint_unknown, corrupt/manifest_…
+  Result<Checkpoint> open(const std::string& tenant, const std::string& id);
+  Result<std::vector<Checkpoint>> list(const std::string& tenant);  // those that can be read
+  Result<> forget(const std::string& tenant, const std::string& id);
+  Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
+  Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);
+  // Keeps the blobs that a live sandbox stands on, whatever becomes of the checkpoints that named them.
+  Result<std::unique_ptr<snapshot::Lease>> hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory);
+
+  // Removes files of a folder that are generations of a disk and not in `keep`. They may be frozen, and stay so under the store's
+  // name. The VM that wrote them is gone.
+  Result<> tidy(const std::filesystem::path& folder, const std::vector<std::string>& keep);
+
+  // Removes blobs that no manifest names and no lease holds, of every tenant. What goes wrong with one tenant is logged.
+  void collect();
+  bool has_garbage() { return garbage_.exchange(false); }  // something was forgotten since the last question
+
+ private:
+  Result<Fd> open_to_freeze(const std::filesystem::path& path);
+  std::unique_ptr<snapshot::BlobStore> store_;
+  snapshot::ManifestKey key_;
+  snapshot::FreezeFile freeze_;
+  std::atomic<bool> garbage_{true};  // an earlier process may have left some
+};
+
+}  // namespace space::node
