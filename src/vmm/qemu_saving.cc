@@ -8,6 +8,9 @@
 namespace space::vmm {
 namespace {
 
+constexpr std::chrono::minutes kFlattenLimit{5};
+constexpr std::chrono::milliseconds kFlattenPause{20};
+
 tl::unexpected<Error> odd_answer(std::string_view what) {
   return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what), "delete the sandbox; its VMM cannot be trusted");
 }
@@ -75,6 +78,33 @@ Task<> qemu_switch_overlay(QemuAsk ask, std::string node) {
   json::object arguments{{"node", std::move(top)}, {"overlay", std::move(node)}};
   CO_TRY_VOID(co_await ask("blockdev-snapshot", std::move(arguments), nullptr));
   co_return Result<>{};
+}
+
+Task<> qemu_flatten_disk(QemuAsk ask) {
+  CO_TRY(std::string top, co_await top_node(ask));
+  const std::string job = "flatten";
+  // The base's overlay is the second of the disk's files (qemu_arguments.cc). The name that is written into the image is never used.
+  json::object arguments{{"job-id", job}, {"device", std::move(top)}, {"base-node", "disk1"}, {"backing-file", "below"}, {"auto-dismiss", false}};
+  CO_TRY_VOID(co_await ask("block-stream", std::move(arguments), nullptr));
+  for (const auto end = std::chrono::steady_clock::now() + kFlattenLimit;;) {
+    json::object none;
+    CO_TRY(const json::value answer, co_await ask("query-jobs", std::move(none), nullptr));
+    if (!answer.is_array() || answer.get_array().size() != 1 || !answer.get_array()[0].is_object()) co_return odd_answer("single job");
+    const json::object& found = answer.get_array()[0].get_object();
+    const json::value* status = found.if_contains("status");
+    if (!status || !status->is_string()) co_return odd_answer("status of a job");
+    const bool over = status->get_string() == "concluded";
+    if (!over && std::chrono::steady_clock::now() < end) {
+      co_await sleep_for(kFlattenPause);
+      continue;
+    }
+    const bool failed = !over || found.contains("error");
+    json::object which{{"id", job}};
+    if (over) CO_TRY_VOID(co_await ask("job-dismiss", std::move(which), nullptr));
+    else (void)co_await ask("job-cancel", std::move(which), nullptr);
+    if (failed) co_return fail(ErrorKind::unavailable, "disk_not_flattened", "the generations of the disk could not be copied together", "see the log of node; free some space");
+    co_return Result<>{};
+  }
 }
 
 }  // namespace space::vmm

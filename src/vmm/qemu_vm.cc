@@ -328,6 +328,8 @@ Task<> QemuVm::switch_disk() {
   co_return co_await qemu_switch_overlay(state->asking(), std::move(next));
 }
 
+Task<> QemuVm::flatten_disk() { co_return co_await qemu_flatten_disk(state_->asking()); }
+
 Task<> QemuVm::close() {
   auto state = state_;
   if (state->gone) co_return Result<>{};

@@ -110,6 +110,22 @@ class Forks(ServerTest):
             sandbox.change("wake")
             self.assertEqual(sandbox.output("cat ~/a /dev/shm/b").split(), ["then", "then"])
 
+    def test_a_long_chain_of_checkpoints_opens_few_files_and_loses_nothing(self):
+        with self.api.create() as sandbox:
+            for step in range(9):
+                sandbox.run(f"echo {step} > ~/step{step}; sync")
+                operation = sandbox.change("checkpoint")
+                self.assertEqual(operation["state"], "succeeded", operation)
+            self.assertEqual(sandbox.change("suspend")["state"], "succeeded")
+            self.assertEqual(sandbox.change("wake")["state"], "succeeded")
+            self.assertEqual(sandbox.output("cat ~/step*").split(), [str(step) for step in range(9)])
+            (child,) = self.children(sandbox, count=1)
+            self.assertEqual(child.output("cat ~/step*").split(), [str(step) for step in range(9)])
+            self.assertEqual(sandbox.change("stop")["state"], "succeeded")
+            self.assertEqual(sandbox.change("start")["state"], "succeeded")
+            self.assertEqual(sandbox.output("cat ~/step*").split(), [str(step) for step in range(9)])
+            self.api.delete(child.id)
+
     def test_a_checkpoint_outlives_its_sandbox_and_another_tenants_is_not_there(self):
         parent = self.api.create()
         parent.run("echo kept > ~/a")
