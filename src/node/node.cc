@@ -126,6 +126,8 @@ class Node {
     co_await asked_to_stop();
     stopping_ = true;
     log::info("node.stopping");
+    pools_->stop();
+    co_await images_->stop();
     co_await server.stop(kStopGrace);
     co_await sandboxes_->settle();
     co_await pools_->drain();

@@ -1,6 +1,7 @@
 #include "node/pools.h"
 
 #include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 
 #include "base/log.h"
 
@@ -129,6 +130,7 @@ asio::awaitable<void> Pools::fill_one(std::string key) {
   const bool ready = kinds_.at(key).ready.size() < limits_.ready;
   auto made = co_await make(key, ready);
   const auto kind = kinds_.find(key);
+  if (!made && stopping_) co_return;
   if (!made) {
     log::warn("pool.fill_failed", {{"base", key}, {"error", made.error()}});
     if (kind != kinds_.end()) kind->second.not_before = steady_clock::now() + kAfterFailure;
@@ -160,12 +162,23 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
   }
   if (!ready) co_return machine;
   auto done = co_await machines_.load(machine, unused);
-  if (done) done = co_await machines_.warm(machine);
+  if (done) {
+    // A guest may take long for its first command; a node that is being stopped has no time for that.
+    using namespace asio::experimental::awaitable_operators;
+    auto first = co_await (machines_.warm(machine) || stopped());
+    done = fail(ErrorKind::unavailable, "node_stopping", "the node is being stopped");
+    if (first.index() == 0) done = std::get<0>(std::move(first));
+  }
   if (done) co_return machine;
   std::vector<Machine> broken;
   broken.push_back(std::move(machine));
   co_await discard(std::move(broken));
   co_return tl::unexpected(std::move(done).error());
+}
+
+asio::awaitable<void> Pools::stopped() {
+  const auto wake = wake_;
+  while (!stopping_) co_await wake->wait_for(kIdle);
 }
 
 void Pools::watch(Machine& machine) {
@@ -200,9 +213,13 @@ asio::awaitable<void> Pools::discard(std::vector<Machine> machines) {
   wake_->notify_all();
 }
 
-asio::awaitable<void> Pools::drain() {
+void Pools::stop() {
   stopping_ = true;
   wake_->notify_all();
+}
+
+asio::awaitable<void> Pools::drain() {
+  stop();
   while (filling_) co_await wake_->wait_for(kIdle);
   std::vector<Machine> left;
   for (auto& [key, kind] : kinds_)

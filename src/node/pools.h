@@ -59,6 +59,7 @@ class Pools {
     Pools& pools_;
   };
 
+  void stop();  // fills nothing more, and gives up what is being made
   // Stops filling, waits for what is being made and destroys all of it.
   asio::awaitable<void> drain();
 
@@ -75,6 +76,7 @@ class Pools {
   asio::awaitable<void> fill();
   asio::awaitable<void> fill_one(std::string key);
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);
+  asio::awaitable<void> stopped();  // returns when drain has begun
   void watch(Machine& machine);
   void lost(const std::string& vm_id);
   asio::awaitable<void> discard(std::vector<Machine> machines);

@@ -24,6 +24,8 @@ struct BaseImages::State {
   vmm::Driver& driver;
   BlockingPool& pool;
   bool swept = false;
+  bool stopping = false;
+  std::shared_ptr<Stop> stop;  // of what is being made; made with the first of it
   std::map<std::string, std::string> keys;  // of what was asked before → base key
   std::map<std::string, BasePtr> ready;
   std::map<std::string, std::shared_ptr<Making>> making;
@@ -56,6 +58,7 @@ struct BaseImages::State {
       } else {
         co_return found;
       }
+      if (self->stopping) co_return fail(node_stopping());
       CO_TRY(std::optional<BaseClaim> mine, co_await self->pool.run(claim));
       if (!mine) {
         co_await sleep_for(std::chrono::milliseconds(200));  // another process makes it; a lock on a file cannot be awaited
@@ -69,7 +72,7 @@ struct BaseImages::State {
     const auto start = std::chrono::steady_clock::now();
     log::info("base.making", {{"key", key}, {"template", release.name + ":" + release.tag}, {"memory_mib", static_cast<std::int64_t>(size.memory_mib)}});
     BaseOrder order{key, release, size, claim.folder()};
-    auto made = co_await make_base(self->driver, self->pool, std::move(order));
+    auto made = co_await make_base(self->driver, self->pool, std::move(order), self->stop);
     auto finish = [&claim, &made]() -> Result<> {
       if (made) return claim.publish();
       claim.abandon();
@@ -92,16 +95,25 @@ struct BaseImages::State {
 };
 
 BaseImages::BaseImages(std::filesystem::path root, vmm::Driver& driver, BlockingPool& pool)
-    : state_(std::make_shared<State>(State{std::move(root), driver, pool, false, {}, {}, {}})) {}
+    : state_(std::make_shared<State>(State{std::move(root), driver, pool, false, false, {}, {}, {}, {}})) {}
 BaseImages::~BaseImages() = default;
+
+asio::awaitable<void> BaseImages::stop() {
+  auto state = state_;
+  state->stopping = true;
+  if (state->stop) state->stop->ask();
+  while (!state->making.empty()) co_await sleep_for(std::chrono::milliseconds(20));
+}
 
 Task<BasePtr> BaseImages::get(const Release& release, const vmm::Size& size) {
   auto state = state_;
   CO_TRY(std::string key, co_await State::key_of(state, release, size));
   if (auto it = state->ready.find(key); it != state->ready.end()) co_return it->second;
+  if (state->stopping) co_return fail(node_stopping());
+  auto executor = co_await asio::this_coro::executor;
+  if (!state->stop) state->stop = std::make_shared<Stop>(executor);
   auto& slot = state->making[key];
   if (!slot) {
-    auto executor = co_await asio::this_coro::executor;
     slot = std::make_shared<Making>(executor);
     space::spawn(executor, State::run(state, slot, key, release, size));
   }

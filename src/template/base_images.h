@@ -33,6 +33,8 @@ class BaseImages {
   // A VM made from `base`, spawned and waiting for load, with `overlay` as its writable disk.
   Task<std::unique_ptr<vmm::Vm>> spawn(const Base& base, const std::string& vm_id, Fd overlay);
   Task<> load(const Base& base, vmm::Vm& vm);
+  // Gives up what is being made (unavailable/node_stopping to those who wait) and returns when nothing of it is left.
+  asio::awaitable<void> stop();
 
  private:
   struct State;

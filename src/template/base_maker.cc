@@ -176,9 +176,15 @@ Result<> complete(const BaseOrder& order, const std::string& state_key, const Fd
   return write_file_durable(order.folder / kManifestFile, write_manifest(manifest), 0400);
 }
 
+asio::awaitable<void> asked(std::shared_ptr<Stop> stop) {
+  while (!stop->asked) co_await stop->changed.wait();
+}
+
 }  // namespace
 
-Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given) {
+Error node_stopping() { return {ErrorKind::unavailable, "node_stopping", "the node is being stopped", "try again when it is back"}; }
+
+Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::shared_ptr<Stop> stop) {
   using namespace asio::experimental::awaitable_operators;
   auto order = std::make_shared<const BaseOrder>(std::move(given));
   auto first = [order] { return prepare(*order); };
@@ -189,14 +195,16 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given) {
 
   Result<> outcome = co_await vm->boot();
   if (outcome) {
-    auto driven = co_await (drive(*vm, driver.accelerator() != "none") || vm->ended());
+    auto driven = co_await (drive(*vm, driver.accelerator() != "none") || vm->ended() || asked(stop));
     if (driven.index() == 0)
       outcome = std::move(std::get<0>(driven));
+    else if (driven.index() == 2)
+      outcome = fail(node_stopping());
     else
       outcome = fail(ErrorKind::unavailable, "vm_ended", "the virtual machine ended while its base was made", "look at its console in node's log");
   }
   if (outcome) outcome = co_await save(*vm, pool, order->folder);
-  if (!outcome) {
+  if (!outcome && !stop->asked) {
     const std::string tail = co_await vm->console_tail();
     log::error("base.failed", {{"key", order->key}, {"error", outcome.error()}, {"console", tail}});
   }

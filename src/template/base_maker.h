@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "base/async.h"
@@ -18,7 +19,20 @@ struct BaseOrder {
   std::filesystem::path folder;  // empty; holds the whole base afterwards, the manifest included
 };
 
-// Some seconds to a minute. The VM it uses is gone when it returns, whatever happened.
-Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder order);
+// A wish that whatever is under way should end. For one loop.
+struct Stop {
+  explicit Stop(asio::any_io_executor executor) : changed(std::move(executor)) {}
+  void ask() {
+    asked = true;
+    changed.notify_all();
+  }
+  bool asked = false;
+  Signal changed;
+};
+Error node_stopping();
+
+// Some seconds to a minute; much less after stop.ask(): unavailable/node_stopping. The VM it uses is gone when it returns, whatever
+// happened.
+Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder order, std::shared_ptr<Stop> stop);
 
 }  // namespace space::tmpl

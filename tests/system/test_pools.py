@@ -1,9 +1,12 @@
 """Pools: what was made ahead is handed out once, replaced, and never seen by two sandboxes."""
 
+import os
+import tempfile
 import threading
 import time
 import unittest
 
+import leaks
 from space_server import ServerTest, SpaceServer
 
 BUDGET_S = 120
@@ -87,6 +90,31 @@ class NoPools(unittest.TestCase):
                 self.assertEqual(sandbox.output("echo alone"), "alone")
                 self.assertEqual(len(leaks.vmms(server)), 1)
         finally:
+            server.close()
+
+
+class StoppedEarly(unittest.TestCase):
+    """A server that is stopped while its first machines are made takes them away again."""
+
+    def test_nothing_is_left_of_what_was_being_made(self):
+        for pause in (0.0, 0.4, 1.0, 2.0):
+            with self.subTest(pause=pause):
+                server = SpaceServer(pool_ready=2, pool_spawned=1).start()
+                time.sleep(pause)
+                server.close()  # asserts that nothing is left
+
+    def test_a_base_for_a_size_of_its_own_is_given_up(self):
+        with tempfile.TemporaryDirectory() as bases:
+            os.chmod(bases, 0o755)
+            server = SpaceServer(pool_ready=0, pool_spawned=0, bases_dir=bases).start()
+            answer = server.api.call("POST", "/v1/sandboxes", {"memory_mib": 300})
+            self.assertEqual(answer.status, 202)
+            time.sleep(2)
+            begun = time.monotonic()
+            server.stop()
+            self.assertLess(time.monotonic() - begun, 14)
+            self.assertEqual([one for one in leaks.of_server(server) if not one.startswith(("sandbox ", "operation "))], [])
+            server.start()  # its create is taken up again; a delete ends it
             server.close()
 
 
