@@ -18,6 +18,9 @@ json::object render(const control::Sandbox& sandbox) {
                    {"created_at", rfc3339(sandbox.created_ms)}};
   if (!sandbox.template_digest.empty()) out["template_digest"] = sandbox.template_digest;
   if (sandbox.time_limit_s > 0) out["time_limit_s"] = sandbox.time_limit_s;
+  if (sandbox.rest.idle_pause_s > 0) out["idle_pause_s"] = sandbox.rest.idle_pause_s;
+  if (sandbox.rest.idle_suspend_s > 0) out["idle_suspend_s"] = sandbox.rest.idle_suspend_s;
+  if (sandbox.rest.suspend_at_limit) out["at_time_limit"] = "suspend";
   if (sandbox.ends_ms > 0) out["ends_at"] = rfc3339(sandbox.ends_ms);
   if (!sandbox.end_reason.empty()) out["end_reason"] = sandbox.end_reason;
   return out;

@@ -170,6 +170,11 @@ Result<CreateBody> read_create(const json::object& body) {
   out.metadata = reader.text_map("metadata", 64, 4 << 10);
   out.time_limit_s = reader.number("time_limit_s", 1, 30LL * 24 * 3600, 0);
   if (reader.has("egress")) out.egress = reader.value("egress");
+  out.rest.idle_pause_s = reader.number("idle_pause_s", 1, 30LL * 24 * 3600, 0);
+  out.rest.idle_suspend_s = reader.number("idle_suspend_s", 1, 30LL * 24 * 3600, 0);
+  const std::string at_limit = reader.text("at_time_limit", 1, 16, "delete");
+  if (at_limit != "delete" && at_limit != "suspend") reader.reject("at_time_limit", "must be delete or suspend");
+  out.rest.suspend_at_limit = at_limit == "suspend";
   std::size_t size = 0;
   for (const auto& [name, value] : out.metadata) {
     size += name.size() + value.size();

@@ -57,6 +57,7 @@ struct CreateBody {
   std::map<std::string, std::string> env, metadata;
   std::int64_t time_limit_s = 0;
   std::optional<json::value> egress;
+  control::RestPolicy rest;
 };
 Result<CreateBody> read_create(const json::object& body);
 

@@ -116,6 +116,7 @@ std::vector<Sandbox> children_of(const Sandbox& parent, const ForkBody& wanted, 
     child.disk_mib = parent.disk_mib;
     child.metadata = wanted.has_metadata ? wanted.metadata : parent.metadata;
     child.time_limit_s = wanted.time_limit_s.value_or(parent.time_limit_s);
+    child.rest = parent.rest;
     child.created_ms = now_ms;
     children.push_back(std::move(child));
   }

@@ -47,6 +47,7 @@ Task<> create(Services& services, http::Exchange& exchange) {
   sandbox.time_limit_s = wanted.time_limit_s;
   sandbox.egress = egress;
   const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.id, 1, std::move(egress)};
+  sandbox.rest = wanted.rest;
   sandbox.created_ms = services.clock.wall_ms();
 
   json::object env;

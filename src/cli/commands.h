@@ -17,6 +17,8 @@ struct CreateOptions {
   std::vector<std::string> metadata;  // "key=value"
   std::uint64_t time_limit_s = 0;     // 0: none
   std::vector<std::string> egress;    // words as egress_policy.h takes them; none: no network
+  std::uint64_t idle_pause_s = 0, idle_suspend_s = 0;
+  bool suspend_at_limit = false;
   bool no_wait = false;
 };
 struct ListOptions {

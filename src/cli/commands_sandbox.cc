@@ -40,6 +40,9 @@ Result<json::object> create_body(const CreateOptions& options) {
   if (!options.egress.empty()) {
     TRY(body["egress"], egress_settings(options.egress));
   }
+  if (options.idle_pause_s > 0) body["idle_pause_s"] = options.idle_pause_s;
+  if (options.idle_suspend_s > 0) body["idle_suspend_s"] = options.idle_suspend_s;
+  if (options.suspend_at_limit) body["at_time_limit"] = "suspend";
   TRY(json::object env, env_object(options.env));
   TRY(json::object metadata, pairs_object(options.metadata));
   if (!env.empty()) body["env"] = std::move(env);

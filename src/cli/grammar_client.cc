@@ -17,6 +17,9 @@ void add_create_options(CLI::App& app, CreateOptions& o, bool positional = true)
   app.add_option("-m,--metadata", o.metadata, "key=value, to find it again; may be repeated")->allow_extra_args(false);
   app.add_option("--egress", o.egress, "What it may reach: none, open, a file, or a preset; may be repeated")->allow_extra_args(false);
   app.add_option("--ttl", o.time_limit_s, "Delete the sandbox after so many seconds");
+  app.add_flag("--suspend-at-ttl", o.suspend_at_limit, "Suspend it then, in place of deleting it; the next request wakes it");
+  app.add_option("--idle-pause", o.idle_pause_s, "Pause it after so many seconds without use; the next request wakes it");
+  app.add_option("--idle-suspend", o.idle_suspend_s, "Suspend it after so many seconds without use; the next request wakes it");
 }
 
 void add_command_options(CLI::App& app, CommandOptions& o) {

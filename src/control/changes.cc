@@ -39,10 +39,10 @@ void insert(Session& session, Operation& operation) {
 
 void insert(Session& session, Sandbox& sandbox) {
   const auto row = session.query<long long>(
-      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms) VALUES (:id, :tenant, "
-      ":state, :template, :cpus, :memory, :disk, :metadata, :limit, :created) RETURNING sequence",
+      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, rest) VALUES (:id, :tenant, "
+      ":state, :template, :cpus, :memory, :disk, :metadata, :limit, :created, :rest) RETURNING sequence",
       sandbox.id, sandbox.tenant, to_string(S::creating), sandbox.template_reference, sandbox.cpus, sandbox.memory_mib, sandbox.disk_mib,
-      rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms);
+      rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms, rows::write_rest(sandbox.rest));
   sandbox.sequence = std::get<0>(row.front());
   sandbox.state = S::creating;
   for (const auto& [name, value] : sandbox.metadata)
@@ -70,7 +70,7 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
   if (to == S::running && sandbox.time_limit_s > 0)
     sandbox.ends_ms = now_ms + (rests(from) && sandbox.remaining_ms > 0 ? sandbox.remaining_ms : sandbox.time_limit_s * 1000);
   else if (rests(to) && sandbox.ends_ms > 0)
-    sandbox.remaining_ms = std::max<std::int64_t>(sandbox.ends_ms - now_ms, 1000);
+    sandbox.remaining_ms = sandbox.ends_ms > now_ms ? std::max<std::int64_t>(sandbox.ends_ms - now_ms, 1000) : 0;  // 0: anew after the wake
   if (to != S::running) sandbox.ends_ms = 0;
   else sandbox.end_reason.clear();  // one that had ended was started again
   const bool over = to == S::failed || to == S::ended;

@@ -33,7 +33,7 @@ Task<> Engine::start() {
     enqueue(operation, sandbox ? *sandbox : gone)->asked = true;
   }
   if (!unfinished.empty()) log::info("operations.resumed", {{"count", unfinished.size()}});
-  for (auto loop : {&Engine::watch_node, &Engine::watch_deadlines, &Engine::reconcile_loop, &Engine::prune_loop}) spawn(executor_, (this->*loop)());
+  for (auto loop : {&Engine::watch_node, &Engine::watch_deadlines, &Engine::watch_idle, &Engine::reconcile_loop, &Engine::prune_loop}) spawn(executor_, (this->*loop)());
   co_return Result<>();
 }
 

@@ -85,11 +85,13 @@ class Engine {
   asio::awaitable<void> watch_node();
   asio::awaitable<void> watch_deadlines();
   asio::awaitable<bool> spared(Sandbox sandbox);
+  asio::awaitable<void> watch_idle();
   asio::awaitable<void> reconcile_loop();
   asio::awaitable<void> prune_loop();
   Task<> reconcile();
   Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now);
   asio::awaitable<void> ended_by_itself(std::string sandbox, std::string reason);
+  Task<> rest_for(const Sandbox& sandbox, OperationKind kind, std::string reason);
   Task<> remove_for(std::string tenant, std::string sandbox, std::string reason);
 
   asio::any_io_executor executor_;

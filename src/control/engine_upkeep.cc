@@ -56,12 +56,22 @@ Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int6
 
 asio::awaitable<void> Engine::watch_deadlines() {
   constexpr std::int64_t kLongest = 3600'000;
+  constexpr std::int64_t kAgainUs = 10'000'000;  // a suspend that failed is not tried again in a tight loop
+  std::unordered_map<std::string, std::int64_t> tried;
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
     if (due)
       for (const Sandbox& sandbox : *due) {
         if (co_await spared(sandbox)) continue;
+        if (sandbox.rest.suspend_at_limit) {
+          std::int64_t& last = tried[sandbox.id];
+          if (last != 0 && clock_.monotonic_us() - last < kAgainUs) continue;
+          last = clock_.monotonic_us();
+          auto rested = co_await rest_for(sandbox, OperationKind::suspend, "time_limit");
+          if (!rested) log::warn("sandbox.not_suspended_in_time", {{"sandbox", sandbox.id}, {"error", rested.error()}});
+          continue;
+        }
         if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
           log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
       }
@@ -72,6 +82,41 @@ asio::awaitable<void> Engine::watch_deadlines() {
     const std::int64_t left = next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
     (void)co_await deadlines_.signal.wait_for(milliseconds(left));
   }
+}
+
+// Puts to rest what nobody uses, as its policy says. Node tells for how long nobody has.
+asio::awaitable<void> Engine::watch_idle() {
+  constexpr milliseconds kLook{2'000};
+  while (!stopping_) {
+    (void)co_await stopped_.signal.wait_for(kLook);
+    if (stopping_ || !node_.reachable()) continue;
+    const auto wanted = co_await store_.resting_sandboxes();
+    if (!wanted || wanted->empty()) continue;
+    const auto inventory = co_await node_.inventory();
+    if (!inventory) continue;
+    std::unordered_map<std::string, std::int64_t> idle_ms;
+    for (const NodeSandbox& there : *inventory) idle_ms[there.id] = there.idle_ms;
+    for (const Sandbox& sandbox : *wanted) {
+      const std::int64_t idle_s = idle_ms.contains(sandbox.id) ? idle_ms[sandbox.id] / 1000 : 0;
+      const bool suspend = sandbox.rest.idle_suspend_s > 0 && idle_s >= sandbox.rest.idle_suspend_s;
+      const bool pause = sandbox.rest.idle_pause_s > 0 && idle_s >= sandbox.rest.idle_pause_s && sandbox.state == SandboxState::running;
+      if (!suspend && !pause) continue;
+      auto rested = co_await rest_for(sandbox, suspend ? OperationKind::suspend : OperationKind::pause, "idle");
+      if (!rested) log::debug("sandbox.not_rested", {{"sandbox", sandbox.id}, {"error", rested.error()}});  // something else is under way
+    }
+  }
+}
+
+Task<> Engine::rest_for(const Sandbox& sandbox, OperationKind kind, std::string reason) {
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = sandbox.tenant;
+  operation.sandbox = sandbox.id;
+  operation.kind = kind;
+  operation.reason = std::move(reason);
+  operation.created_ms = clock_.wall_ms();
+  CO_TRY_VOID(co_await change(std::move(operation), std::nullopt));
+  co_return Result<>();
 }
 
 Task<> Engine::remove_for(std::string tenant, std::string sandbox, std::string reason) {

@@ -126,7 +126,8 @@ Task<std::vector<NodeSandbox>> Node::inventory() {
       if (!item.is_object()) co_return fail(ErrorKind::internal, "node_answer_invalid", "node's inventory holds something else than objects", "");
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
-      NodeSandbox found{reader.text("id", 1, 64), reader.text("tenant", 0, 64, ""), reader.text("state", 1, 32), reader.text("end_reason", 0, 128, "")};
+      NodeSandbox found{reader.text("id", 1, 64), reader.text("tenant", 0, 64, ""), reader.text("state", 1, 32), reader.text("end_reason", 0, 128, ""),
+                        reader.number("idle_ms", 0, INT64_MAX, 0)};
       CO_TRY_VOID(reader.done());
       out.push_back(std::move(found));
     }

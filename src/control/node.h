@@ -24,6 +24,7 @@ struct NodeDone {
 
 struct NodeSandbox {
   std::string id, tenant, state, end_reason;
+  std::int64_t idle_ms = 0;  // since its last session, request or work
 };
 
 struct TemplateSize {

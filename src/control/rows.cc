@@ -37,6 +37,22 @@ std::map<std::string, std::string> read_metadata(const std::string& text) {
   return out;
 }
 
+std::string write_rest(const RestPolicy& rest) {
+  if (!rest.any()) return {};
+  return json::serialize(json::object{{"idle_pause_s", rest.idle_pause_s}, {"idle_suspend_s", rest.idle_suspend_s}, {"suspend_at_limit", rest.suspend_at_limit ? 1 : 0}});
+}
+
+RestPolicy read_rest(const std::string& text) {
+  RestPolicy out;
+  const json::value value = parsed(text);
+  const json::object* object = value.if_object();
+  if (!object) return out;
+  out.idle_pause_s = number_of(*object, "idle_pause_s");
+  out.idle_suspend_s = number_of(*object, "idle_suspend_s");
+  out.suspend_at_limit = number_of(*object, "suspend_at_limit") != 0;
+  return out;
+}
+
 std::string write_error(const std::optional<Error>& error) {
   if (!error) return {};
   return json::serialize(json::object{
@@ -72,11 +88,12 @@ std::vector<Span> read_spans(const std::string& text) {
 
 Sandbox from_row(SandboxRow row) {
   Sandbox out;
-  std::string state, metadata;
+  std::string state, metadata, rest;
   std::tie(out.sequence, out.id, out.tenant, state, out.template_reference, out.template_digest, out.cpus, out.memory_mib, out.disk_mib, metadata,
-           out.time_limit_s, out.created_ms, out.ends_ms, out.remaining_ms, out.end_reason) = std::move(row);
+           out.time_limit_s, out.created_ms, out.ends_ms, out.remaining_ms, out.end_reason, rest) = std::move(row);
   out.state = sandbox_state(state).value_or(SandboxState::failed);
   out.metadata = read_metadata(metadata);
+  out.rest = read_rest(rest);
   return out;
 }
 

@@ -22,6 +22,8 @@ std::optional<Operation> operation(Session& session, const std::string& id);
 void append_event(Session& session, const Event& event);
 
 std::string write_metadata(const std::map<std::string, std::string>& metadata);
+std::string write_rest(const RestPolicy& rest);  // "" for none
+RestPolicy read_rest(const std::string& text);
 std::string write_error(const std::optional<Error>& error);
 std::string write_spans(const std::vector<Span>& spans);
 std::map<std::string, std::string> read_metadata(const std::string& text);
@@ -30,9 +32,9 @@ std::vector<Span> read_spans(const std::string& text);
 
 inline constexpr const char* kSandboxColumns =
     "SELECT sequence, id, tenant, state, template, template_digest, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, ends_ms, "
-    "remaining_ms, end_reason FROM sandboxes ";
+    "remaining_ms, end_reason, rest FROM sandboxes ";
 using SandboxRow = std::tuple<long long, std::string, std::string, std::string, std::string, std::string, long long, long long, long long,
-                              std::string, long long, long long, long long, long long, std::string>;
+                              std::string, long long, long long, long long, long long, std::string, std::string>;
 Sandbox from_row(SandboxRow row);
 
 inline constexpr const char* kOperationColumns =

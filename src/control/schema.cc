@@ -50,6 +50,9 @@ const std::vector<std::vector<const char*>> kSteps = {
         "CREATE TABLE egress (sandbox TEXT PRIMARY KEY, tenant TEXT NOT NULL, lineage TEXT NOT NULL, generation BIGINT NOT NULL, document TEXT NOT NULL)",
         "CREATE TABLE public_ports (sandbox TEXT NOT NULL, port BIGINT NOT NULL, PRIMARY KEY (sandbox, port))",
     },
+    {
+        "ALTER TABLE sandboxes ADD COLUMN rest TEXT NOT NULL DEFAULT ''",
+    },
 };
 
 }  // namespace

@@ -75,6 +75,11 @@ class SqliteStore : public Store {
   }
   Task<std::vector<Sandbox>> list_sandboxes(std::string tenant, Page page, SandboxFilter filter) override;
   Task<std::vector<Owned>> owned_sandboxes() override;
+  Task<std::vector<Sandbox>> resting_sandboxes() override {
+    return database_->read<std::vector<Sandbox>>([](Session& s) -> Result<std::vector<Sandbox>> {
+      return rows::sandboxes(s, "WHERE rest <> '' AND state IN ('running', 'paused') LIMIT 10000");
+    });
+  }
   Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) override {
     return database_->read<std::vector<Sandbox>>([now_ms](Session& s) -> Result<std::vector<Sandbox>> {
       return rows::sandboxes(s, "WHERE ends_ms > 0 AND ends_ms <= :now ORDER BY ends_ms LIMIT 1000", now_ms);

@@ -121,6 +121,7 @@ class Store {
   // not run. Gives the sandbox as it is now.
   virtual Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) = 0;
   virtual Task<std::vector<Owned>> owned_sandboxes() = 0;
+  virtual Task<std::vector<Sandbox>> resting_sandboxes() = 0;  // with a rest policy, running or paused
   virtual Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) = 0;  // their time limit has passed
   virtual Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) = 0;  // failed or ended before that time, idle
   virtual Task<std::int64_t> next_deadline() = 0;                             // the earliest ends_ms, 0: none

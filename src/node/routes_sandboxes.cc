@@ -117,7 +117,11 @@ Task<> restore(http::Exchange& exchange, RouteParts& parts) {
 
 Task<> list(http::Exchange& exchange, RouteParts& parts) {
   json::array all;
-  for (const SandboxRecord& record : parts.sandboxes.list()) all.push_back(sandbox_json(record));
+  for (const SandboxRecord& record : parts.sandboxes.list()) {
+    json::object one = sandbox_json(record);
+    if (const auto sandbox = parts.sandboxes.find(record.id)) one["idle_ms"] = sandbox->idle_ms();
+    all.push_back(std::move(one));
+  }
   json::object body{{"sandboxes", std::move(all)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }

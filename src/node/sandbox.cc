@@ -9,6 +9,7 @@ Result<std::shared_ptr<wire::AgentClient>> Sandbox::agent() const {
     return fail(ErrorKind::conflict, fmt::format("sandbox_{}", state), fmt::format("the sandbox is {}", state), std::string(next));
   };
   if (gone || removing || record.state == SandboxState::deleting) return refuse("deleting", "create another one");
+  used = std::chrono::steady_clock::now();
   if (resting) return refuse("busy", "wait until its operation is over");
   switch (record.state) {
     case SandboxState::running: return machine.agent;

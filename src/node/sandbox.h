@@ -1,6 +1,7 @@
 // One sandbox in memory: its record, its machine, its sessions, and the strand on which its operations follow one another.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
@@ -32,6 +33,14 @@ struct Sandbox {
   std::shared_ptr<const snapshot::MemoryState> saved_memory;
   std::unique_ptr<snapshot::Lease> lease;
   std::optional<Error> failure;  // of its create, for those who asked for the same one
+
+  // When somebody last used it, or it worked; open streams count as use. Monotonic.
+  mutable std::chrono::steady_clock::time_point used = std::chrono::steady_clock::now();
+  std::uint64_t processor_ticks = 0;  // of its VMM at the last look
+
+  std::int64_t idle_ms() const {
+    return streams.empty() ? std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - used).count() : 0;
+  }
 
   // Streams to the agent that a pause or the end must cut. The entry is removed by its owner.
   std::list<std::function<void()>> streams;

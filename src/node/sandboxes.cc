@@ -332,6 +332,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
     co_return fail(std::move(done).error());
   }
   record = std::move(changed);
+  sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!done) co_return fail(std::move(done).error());
   co_return Done{record, spans.take()};

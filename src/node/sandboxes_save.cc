@@ -304,6 +304,7 @@ Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord 
     co_return fail(std::move(ran).error());
   }
   if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity_of(changed, loaded), spans);
+  sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!ran) co_return fail(std::move(ran).error());
   log::info("sandbox.running", {{"sandbox", changed.id}, {"operation", changed.last_operation}, {"vm", vm}});
