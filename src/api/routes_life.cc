@@ -7,6 +7,7 @@
 #include "api/request.h"
 #include "api/routes.h"
 #include "base/encoding.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "http/proxy.h"
 
@@ -123,6 +124,16 @@ std::vector<Sandbox> children_of(const Sandbox& parent, const ForkBody& wanted, 
   return children;
 }
 
+// The children's policies are their parent's. Should the gateway not take one now, it is told again, and allows nothing until then.
+asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::vector<std::string> children) {
+  for (const std::string& child : children) {
+    const auto settings = co_await services.store.find_egress(tenant, child);
+    if (!settings || settings->generation == 0) continue;
+    const auto told = co_await services.egress->put(*settings);
+    if (!told) log::warn("egress.policy_not_applied", {{"sandbox", child}, {"error", told.error()}});
+  }
+}
+
 Task<> fork(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string id, sandbox_id(exchange));
   std::string raw;
@@ -147,7 +158,10 @@ Task<> fork(Services& services, http::Exchange& exchange) {
                              {"children", std::move(ids)},
                              {"env", std::move(env)}};
   operation.request = json::serialize(request);
+  std::vector<std::string> names;
+  for (const Sandbox& child : children) names.push_back(child.id);
   CO_TRY(control::Accepted accepted, co_await services.engine.fork(std::move(children), std::move(operation), std::move(keep)));
+  if (!accepted.replay && services.egress) co_await tell_gateway(services, tenant_of(exchange), std::move(names));
   const Statuses statuses{202, 201};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
