@@ -110,8 +110,8 @@ class RealMachines : public Machines {
 
   Task<> boot(Machine& machine, Spans& spans) override {
     const Spans::Step step(spans, "boot");
-    auto view = co_await memory_of(machine, std::uint64_t{machine.base->size.memory_mib} << 20);
-    if (!view) (void)machine.vm->take_write_watch();
+    // Its VMM has put the kernel into the memory already, unwatched: what it writes is found by a full scan.
+    (void)machine.vm->take_write_watch();
     CO_TRY_VOID(co_await machine.vm->boot());
     for (const auto end = std::chrono::steady_clock::now() + kBootLimit;;) {
       auto answer = co_await ask_agent(machine, machine.agent->health(), kBootTry, "boot");

@@ -15,7 +15,7 @@ namespace space::node {
 namespace {
 
 constexpr auto kListLimit = std::chrono::seconds(5);
-constexpr std::size_t kMostGenerations = 5;
+constexpr std::size_t kMostGenerations = 20;
 
 std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
 
@@ -47,16 +47,10 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_of(record));
 
-  // A VM opens at most 8 files for its disk, two of them the base's. Before there would be more the older ones are copied together.
-  if (record.layers.size() + record.disks.size() > kMostGenerations) {
-    const Spans::Step step(spans, "flatten");
-    CO_TRY_VOID(co_await sandbox->machine.vm->flatten_disk());
-    SandboxRecord flat = record;
-    flat.layers.clear();
-    flat.disks = {record.disks.back()};
-    CO_TRY_VOID(co_await store(flat));
-    record = std::move(flat);
-  }
+  // A VM opens so many files for its disk and no more.
+  if (record.layers.size() + record.disks.size() > kMostGenerations)
+    co_return fail(ErrorKind::resource_exhausted, "too_many_generations", "the disk of this sandbox has as many generations as a VM can open",
+                   "make a new sandbox and copy its files there");
   // The next generation of the disk, beside the present one.
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;

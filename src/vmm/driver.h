@@ -45,7 +45,7 @@ struct VmSpec {
   bool memory_shared = false;
   // The one thing that this VM can do first; fixed when its process starts. With shared memory: boot.
   enum class Begin { load, load_devices, boot } begin = Begin::load;
-  std::vector<DiskLayer> disk;  // bottom to top; only the top may be writable; at most 8
+  std::vector<DiskLayer> disk;  // bottom to top; only the top may be writable; at most 24
   std::string vmm_build;        // "" for the current one
 };
 

@@ -12,7 +12,7 @@
 namespace space::vmm {
 namespace {
 
-constexpr std::size_t kMaxLayers = 8;
+constexpr std::size_t kMaxLayers = 24;
 constexpr const char* kGuestMac = "02:5a:ce:00:00:02";
 constexpr std::uint32_t kClockGrid = 2'000;  // kHz: a base and its host may differ by this, and the guest's clock with them
 constexpr std::uint32_t kGuestHz = 250;  // CONFIG_HZ of Debian's kernel, for lpj
@@ -136,7 +136,7 @@ Result<> check(const VmSpec& spec) {
   if (spec.size.memory_mib < 64 || spec.size.memory_mib > 64 * 1024) return wrong("a VM has 64 MiB to 64 GiB of memory");
   if (!spec.images || !spec.images->kernel || !spec.images->initramfs || !spec.memory) return wrong("kernel, initramfs or memory is missing");
   if (spec.memory_shared && spec.begin != VmSpec::Begin::boot) return wrong("shared memory is for booting");
-  if (spec.disk.empty() || spec.disk.size() > kMaxLayers) return wrong("a VM has 1 to 8 disk layers");
+  if (spec.disk.empty() || spec.disk.size() > kMaxLayers) return wrong("a VM has 1 to 24 disk layers");
   for (std::size_t i = 0; i < spec.disk.size(); ++i) {
     const bool top = i + 1 == spec.disk.size();
     if (!spec.disk[i].read_only && !top) return wrong("only the top disk layer may be writable");
