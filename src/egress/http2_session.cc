@@ -202,11 +202,14 @@ void Http2Session::request_head_done(std::int32_t guest_id, bool ended) {
   auto request = check_request(head, flow_.to(), true, *settings);
   if (!request) return refuse(*stream, std::move(request).error());
   if (dead_) return refuse(*stream, upstream_refusal(*dead_));
+  // nghttp2 holds the guest to its content-length, so that it may go on as it is.
+  const std::string length(head.headers.get("content-length"));
   const bool trailers = http::equal_no_case(head.headers.get("te"), "trailers");
   strip_request(head.headers, settings->policy->reads_methods(request->to));
   auto injection = inject(*sandbox.services().credentials, *settings, true, *request, head.headers);
   if (!injection) return refuse(*stream, std::move(injection).error());
   if (trailers) head.headers.set("te", "trailers");
+  if (!length.empty()) head.headers.set("content-length", length);
   stream->request = std::move(*request);
   stream->credentials = injection->names;
   stream->scrubber = Scrubber(*injection);

@@ -9,9 +9,11 @@
 
 #include "base/file.h"
 #include "base/unix_socket.h"
+#include "egress/authority.h"
 #include "egress/egress.h"
 #include "egress/handover.h"
 #include "egress/routes.h"
+#include "egress/socket_address.h"
 
 namespace space::egress {
 namespace {
@@ -38,6 +40,14 @@ Result<> settle_down(const EgressConfig& config, const std::filesystem::path& fo
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
   std::signal(SIGPIPE, SIG_IGN);
+  return {};
+}
+
+// What every worker would stumble over is found before the first one starts.
+Result<> check(const EgressConfig& config) {
+  for (const std::string& resolver : config.resolvers) TRY_VOID(parse_endpoint(resolver));
+  for (const std::string& range : config.allowed_ranges) TRY_VOID(Cidr::parse(range));
+  TRY_VOID(UpstreamTls::make(config.ca_file.string()));
   return {};
 }
 
@@ -68,6 +78,7 @@ Task<> serve(asio::any_io_executor executor, const EgressConfig& config, Parent&
 Result<> run_parent(const EgressConfig& config) {
   const auto folder = config.data_dir / "egress";
   TRY_VOID(settle_down(config, folder));
+  TRY_VOID(check(config));
   TRY(Secret key, load_store_key(config.key_source, folder / "store.key"));
   BlockingPool disk(kDiskThreads);
   Result<> outcome;

@@ -1,9 +1,11 @@
 #include "egress/tls_stream.h"
 
 #include <array>
+#include <cerrno>
 #include <boost/asio/error.hpp>
 #include <fmt/format.h>
 #include <openssl/err.h>
+#include <sys/socket.h>
 
 namespace space::egress {
 namespace {
@@ -141,6 +143,20 @@ asio::awaitable<void> TlsStream::close_write() {
   ERR_clear_error();
   (void)co_await flush();
   co_await below_->close_write();
+}
+
+bool TlsStream::stale() {
+  char records[4096];
+  ssize_t n;
+  while ((n = ::recv(below_->socket().native_handle(), records, sizeof records, MSG_DONTWAIT)) > 0) BIO_write(in_, records, static_cast<int>(n));
+  if (n == 0 || errno != EAGAIN) return true;
+  char byte = 0;
+  std::size_t got = 0;
+  ERR_clear_error();
+  const int result = SSL_peek_ex(ssl_.get(), &byte, 1, &got);
+  const int why = SSL_get_error(ssl_.get(), result);
+  ERR_clear_error();
+  return result == 1 || why != SSL_ERROR_WANT_READ;
 }
 
 std::string TlsStream::protocol() const {

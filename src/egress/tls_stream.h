@@ -27,6 +27,8 @@ class TlsStream final : public http::Stream {
   http::Socket& socket() override { return below_->socket(); }
   bool is_plain() const override { return false; }
 
+  // Looks without waiting whether the other end closed, or spoke although nothing was asked; records such as tickets are neither.
+  bool stale();
   std::string protocol() const;  // what ALPN chose; "" when nothing
   SSL* native() { return ssl_.get(); }
 

@@ -25,11 +25,11 @@ void Upstream::drop() {
 bool Upstream::stale() {
   if (!stream) return false;
   if (!in.empty()) return true;
+  if (auto* tls = dynamic_cast<TlsStream*>(stream.get())) return tls->stale();
   char byte = 0;
   const ssize_t n = ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && errno == EAGAIN) return false;
-  // TLS may speak without being asked (new session tickets): that is no sign of an end.
-  return n <= 0 || stream->is_plain();
+  return true;
 }
 
 Task<> connect_upstream(Flow& flow, Upstream& upstream, bool tls, std::vector<std::string> protocols) {

@@ -63,6 +63,10 @@ asio::awaitable<void> Worker::run() {
     reply.body["type"] = "done";
     reply.body["call"] = message->body["call"];
     if (!channel_->send(std::move(reply))) co_return;
+    if (!outcome && !dialer_) {
+      log::error("egress.worker_failed", {{"error", outcome.error()}});
+      co_return;
+    }
   }
 }
 
@@ -115,12 +119,12 @@ Result<> Worker::start(const json::object& body) {
     TRY(Cidr range, Cidr::parse(text));
     options.allowed_ranges.push_back(range);
   }
-  dialer_ = std::make_unique<Dialer>(executor_, std::move(options));
-  services_.dialer = dialer_.get();
   TRY(upstream_tls_, UpstreamTls::make(text_at(body, "ca_file")));
   services_.upstream_tls = upstream_tls_.get();
   // All that is on disk has been read.
   TRY_VOID(enter_worker_jail());
+  dialer_ = std::make_unique<Dialer>(executor_, std::move(options));
+  services_.dialer = dialer_.get();
   return {};
 }
 

@@ -1,0 +1,149 @@
+// The parent with real worker processes: what survives the death of a worker, and what is refused.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "egress/parent.h"
+#include "egress/testing.h"
+
+namespace space::egress {
+namespace {
+
+constexpr const char* kSandbox = "sandboxsandboxsandbox123";
+constexpr const char* kLineage = "lineagelineagelineage123";
+
+struct RunningParent {
+  explicit RunningParent(asio::any_io_executor executor)
+      : folder(TempDir::make("/tmp", "egress-parent-").value()), audit(executor, disk, folder.path(), system_clock(), {}), parent(executor, prepare(), disk, audit, Vault(folder.path() / "vault", Secret(std::size_t{32}))) {
+    EXPECT_TRUE(parent.open());
+  }
+  const EgressConfig& prepare() {
+    config.data_dir = folder.path();
+    config.resolvers = {"127.0.0.1:1"};
+    // The same process image: no program has to be found. The child has one thread.
+    config.spawn_worker = [](Fd channel) -> Result<pid_t> {
+      const pid_t pid = ::fork();
+      if (pid == 0) ::_exit(run_worker(std::move(channel), "warn"));
+      return pid;
+    };
+    return config;
+  }
+  Settings settings(std::int64_t generation, std::string tenant = "t1", std::string policy = R"({"mode":"allowlist","rules":[{"name":"*.example.com"}]})") {
+    const std::string text = fmt::format(R"({{"tenant":"{}","lineage":"{}","generation":{},"policy":{}}})", tenant, kLineage, generation, policy);
+    return Settings::parse(parse_json_object(text).value()).value();
+  }
+  std::vector<Fd> sockets() {
+    std::vector<Fd> out;
+    for (const int type : {SOCK_STREAM, SOCK_DGRAM, SOCK_STREAM}) {
+      Fd fd(::socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      SocketAddress any = to_socket_address({Address::v4({127, 0, 0, 1}), 0});
+      EXPECT_EQ(::bind(fd.get(), any.get(), any.length), 0);
+      SocketAddress bound;
+      ::getsockname(fd.get(), bound.get(), &bound.length);
+      if (type == SOCK_DGRAM) dns_port = from_socket_address(bound)->port;
+      out.push_back(std::move(fd));
+    }
+    return out;
+  }
+  pid_t worker() {
+    const json::object info = parent.info();
+    const json::array& workers = info.at("workers").as_array();
+    return workers.empty() ? 0 : static_cast<pid_t>(workers[0].as_object().at("pid").as_int64());
+  }
+
+  BlockingPool disk{1};
+  TempDir folder;
+  AuditLog audit;
+  EgressConfig config;
+  std::uint16_t dns_port = 0;
+  Parent parent;
+};
+
+asio::awaitable<std::optional<DnsReply>> ask(asio::any_io_executor executor, std::uint16_t port, std::string name) {
+  using namespace asio::experimental::awaitable_operators;
+  asio::ip::udp::socket guest(executor, asio::ip::udp::v4());
+  guest.connect({asio::ip::make_address("127.0.0.1"), port});
+  const std::string query = dns_query(7, name, DnsType::a).value();
+  boost::system::error_code ignored;
+  guest.send(asio::buffer(query), 0, ignored);
+  std::array<char, 2048> buffer;
+  const auto got = co_await (guest.async_receive(asio::buffer(buffer), test::kAsTuple) || sleep_for(std::chrono::seconds(3)));
+  if (got.index() == 1 || std::get<0>(std::get<0>(got))) co_return std::nullopt;
+  auto reply = parse_dns_reply({buffer.data(), std::get<1>(std::get<0>(got))}, 7, name, DnsType::a);
+  if (!reply) co_return std::nullopt;
+  co_return *reply;
+}
+
+TEST(Parent, AWorkersDeathCostsConnectionsAndNothingElse) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    Settings first = running.settings(1);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(first)));
+    std::vector<Fd> sockets = running.sockets();
+    EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", "loadloadloadloadload1234", std::move(sockets)));
+    const auto before = co_await ask(executor, running.dns_port, "a.example.com");
+    EXPECT_TRUE(before && before->addresses == std::vector{NameMap::v4(1)});
+    const pid_t worker = running.worker();
+    EXPECT_GT(worker, 0);
+    ::kill(worker, SIGKILL);
+    const auto other = co_await ask(executor, running.dns_port, "b.example.com");  // waits in the socket for the next worker
+    EXPECT_TRUE(other && other->addresses == std::vector{NameMap::v4(2)});
+    const auto again = co_await ask(executor, running.dns_port, "a.example.com");
+    EXPECT_TRUE(again && again->addresses == std::vector{NameMap::v4(1)});
+    EXPECT_NE(running.worker(), worker);
+    Settings none = running.settings(2, "t1", R"({"mode":"none"})");
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(none)));
+    const auto refused = co_await ask(executor, running.dns_port, "a.example.com");
+    EXPECT_TRUE(refused && refused->code == DnsCode::refused);
+    EXPECT_TRUE(co_await running.parent.detach(kSandbox, "otherotherotherother1234"));
+    EXPECT_TRUE(running.parent.state(kSandbox)->at("attached").as_bool());
+    EXPECT_TRUE(co_await running.parent.detach(kSandbox, "loadloadloadloadload1234"));
+    EXPECT_FALSE(running.parent.state(kSandbox)->at("attached").as_bool());
+    EXPECT_NE(running.audit.after(0), nullptr);
+  });
+}
+
+TEST(Parent, RefusesOldGenerationsAndOtherTenants) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    const auto put = [&](std::int64_t generation, std::string tenant, std::string policy) -> asio::awaitable<std::string> {
+      Settings settings = running.settings(generation, std::move(tenant), std::move(policy));
+      const auto done = co_await running.parent.put(kSandbox, std::move(settings));
+      co_return done ? "" : done.error().code;
+    };
+    EXPECT_EQ(co_await put(5, "t1", R"({"mode":"none"})"), "");
+    EXPECT_EQ(co_await put(5, "t1", R"({"mode":"none"})"), "");
+    EXPECT_EQ(co_await put(5, "t1", R"({"mode":"open"})"), "generation_reused");
+    EXPECT_EQ(co_await put(4, "t1", R"({"mode":"open"})"), "stale_generation");
+    EXPECT_EQ(co_await put(6, "t2", R"({"mode":"open"})"), "tenant_mismatch");
+    std::vector<Fd> sockets = running.sockets();
+    const auto attached = co_await running.parent.attach(kSandbox, "t2", "loadloadloadloadload1234", std::move(sockets));
+    EXPECT_EQ(attached ? "" : attached.error().code, "tenant_mismatch");
+    // The CA of a lineage belongs to the tenant that came first.
+    EXPECT_TRUE(co_await running.parent.certificate("t1", kLineage));
+    EXPECT_FALSE(co_await running.parent.certificate("t2", kLineage));
+    EXPECT_TRUE(co_await running.parent.remove(kSandbox));
+    EXPECT_FALSE(running.parent.state(kSandbox));
+  });
+}
+
+TEST(Parent, SettingsAndSecretsAreThereAfterARestart) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    Settings settings = running.settings(3);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(settings)));
+    Secret value(std::string_view("a secret value"));
+    const auto stored = co_await running.parent.put_credential("t1", "name", std::move(value));
+    EXPECT_TRUE(stored && stored->at("version").as_int64() == 1);
+    Parent second(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
+    EXPECT_TRUE(second.open());
+    EXPECT_EQ(second.state(kSandbox)->at("generation").as_int64(), 3);
+    EXPECT_EQ(second.credentials("t1").size(), 1U);
+    EXPECT_EQ(json::serialize(second.credentials("t1")).find("a secret"), std::string::npos);
+    EXPECT_EQ(*(co_await second.certificate("t1", kLineage)), *(co_await running.parent.certificate("t1", kLineage)));
+  });
+}
+
+}  // namespace
+}  // namespace space::egress

@@ -1,0 +1,260 @@
+// The gateway's parts that need no connection: credentials, the vault, limits, names, settings, explanations, the channel.
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "egress/channel.h"
+#include "egress/credentials.h"
+#include "egress/explain.h"
+#include "egress/inflate.h"
+#include "egress/limits.h"
+#include "egress/name_map.h"
+#include "egress/records.h"
+#include "egress/testing.h"
+#include "egress/vault.h"
+#include "base/unix_socket.h"
+
+namespace space::egress {
+namespace {
+
+Settings settings_of(std::string_view policy, std::string_view bindings = "[]") {
+  const std::string text = fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
+  auto settings = Settings::parse(parse_json_object(text).value());
+  EXPECT_TRUE(settings) << (settings ? "" : describe(settings.error()));
+  return settings ? std::move(*settings) : Settings();
+}
+
+constexpr const char* kPolicy = R"({"mode":"allowlist","rules":[{"name":"a.example.com"},{"name":"b.example.com"}]})";
+
+CheckedRequest request_to(std::string name, std::string target = "/v1/x") {
+  CheckedRequest request;
+  request.method = "GET";
+  request.path = target.substr(0, target.find('?'));
+  request.target = std::move(target);
+  request.to = {std::move(name), std::nullopt, 443};
+  return request;
+}
+
+struct Injecting : testing::Test {
+  Injecting() { table.set("key", Secret(std::string_view("s3cr3t/value+1234"))); }
+  CredentialTable table;
+};
+
+TEST_F(Injecting, BasicAndQueryValuesHaveTheirOwnForms) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","basic":"user"},{"credential":"key","name":"b.example.com","query":"token"}])");
+  auto basic = request_to("a.example.com");
+  http::Headers headers;
+  ASSERT_TRUE(inject(table, settings, true, basic, headers));
+  EXPECT_EQ(headers.get("Authorization"), "Basic " + base64_encode(as_bytes("user:s3cr3t/value+1234")));
+  auto query = request_to("b.example.com", "/v1/x?a=1&%74oken=mine&b=2");
+  http::Headers none;
+  ASSERT_TRUE(inject(table, settings, true, query, none));
+  EXPECT_EQ(query.target, "/v1/x?a=1&b=2&token=s3cr3t%2Fvalue%2B1234");
+}
+
+TEST_F(Injecting, NothingOutsideTlsMethodPathOrHost) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","methods":["GET"],"paths":["/v1"],"bearer":true}])");
+  const auto put_in = [&](bool tls, std::string name, std::string method, std::string target) {
+    auto request = request_to(std::move(name), std::move(target));
+    request.method = std::move(method);
+    http::Headers headers;
+    const auto injection = inject(table, settings, tls, request, headers);
+    return injection && headers.has("Authorization");
+  };
+  EXPECT_TRUE(put_in(true, "a.example.com", "GET", "/v1/x"));
+  EXPECT_FALSE(put_in(false, "a.example.com", "GET", "/v1/x"));
+  EXPECT_FALSE(put_in(true, "b.example.com", "GET", "/v1/x"));
+  EXPECT_FALSE(put_in(true, "a.example.com", "POST", "/v1/x"));
+  EXPECT_FALSE(put_in(true, "a.example.com", "GET", "/v10"));
+}
+
+TEST_F(Injecting, ReplacesAPlaceholderInItsPlaceAndRefusesItElsewhere) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","bearer":true,"placeholder":"PLACEHOLDER-1"}])");
+  const auto with = [&](std::string name, std::string header, std::string value, std::string target = "/v1/x") {
+    auto request = request_to(std::move(name), std::move(target));
+    http::Headers headers{{header, value}};
+    const auto injection = inject(table, settings, true, request, headers);
+    return injection ? std::string(headers.get(header)) : injection.error().error.code;
+  };
+  EXPECT_EQ(with("a.example.com", "Authorization", "Bearer PLACEHOLDER-1"), "Bearer s3cr3t/value+1234");
+  EXPECT_EQ(with("a.example.com", "Authorization", "Bearer other"), "Bearer other");
+  EXPECT_EQ(with("b.example.com", "Authorization", "Bearer PLACEHOLDER-1"), "placeholder_misused");
+  EXPECT_EQ(with("a.example.com", "X-Other", "PLACEHOLDER-1"), "placeholder_misused");
+  EXPECT_EQ(with("a.example.com", "X-Other", "1", "/v1/x?q=PLACEHOLDER%2D1"), "placeholder_misused");
+}
+
+TEST_F(Injecting, AMissingCredentialIsNoReasonToSendWithoutIt) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"unset","name":"a.example.com","bearer":true}])");
+  auto request = request_to("a.example.com");
+  http::Headers headers;
+  const auto injection = inject(table, settings, true, request, headers);
+  ASSERT_FALSE(injection);
+  EXPECT_EQ(injection.error().status, 503);
+}
+
+TEST_F(Injecting, ScrubsSecretsInEveryFormHoweverTheyAreCut) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","basic":"user"}])");
+  auto request = request_to("a.example.com");
+  http::Headers headers;
+  const auto injection = inject(table, settings, true, request, headers);
+  ASSERT_TRUE(injection);
+  const std::string basic = base64_encode(as_bytes("user:s3cr3t/value+1234"));
+  const std::string text = "a s3cr3t/value+1234 b s3cr3t%2Fvalue%2B1234 c " + basic + " d s3cr3t/value+123 e";
+  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
+    Scrubber scrubber(*injection);
+    std::string out;
+    for (std::size_t at = 0; at < text.size(); at += piece) out += scrubber.push(std::string_view(text).substr(at, piece));
+    out += scrubber.finish();
+    ASSERT_EQ(out.size(), text.size());
+    EXPECT_EQ(out.find("s3cr3t/value+1234"), std::string::npos);
+    EXPECT_EQ(out.find("s3cr3t%2F"), std::string::npos);
+    EXPECT_EQ(out.find(basic.substr(0, basic.size() - 2)), std::string::npos);
+    EXPECT_TRUE(out.ends_with(" d s3cr3t/value+123 e")) << out;
+  }
+  Scrubber prompt(*injection);
+  EXPECT_EQ(prompt.push("data: x\n\n"), "data: x\n\n");  // an event stream is not held up
+}
+
+TEST(Binding, IsRefusedBesideATunnelAndInHeadersThatRoute) {
+  const auto bad = [](std::string_view policy, std::string_view bindings) {
+    const std::string text = fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
+    auto settings = Settings::parse(parse_json_object(text).value());
+    return settings ? std::string() : settings.error().code;
+  };
+  constexpr const char* kTunnel = R"({"mode":"allowlist","rules":[{"name":"*.example.com","tunnel":true}]})";
+  EXPECT_EQ(bad(kTunnel, R"([{"credential":"k","name":"a.example.com","bearer":true}])"), "credential_beside_tunnel");
+  EXPECT_EQ(bad(kTunnel, R"([{"credential":"k","name":"a.example.org","bearer":true}])"), "");
+  for (const char* binding : {R"([{"credential":"k","name":"a.example.com"}])", R"([{"credential":"k","name":"a.example.com","bearer":true,"query":"q"}])",
+                              R"([{"credential":"k","name":"a.example.com","header":"Host"}])", R"([{"credential":"K","name":"a.example.com","bearer":true}])",
+                              R"([{"credential":"k","name":"a.example.com","bearer":true,"extra":1}])"})
+    EXPECT_NE(bad(kPolicy, binding), "") << binding;
+}
+
+TEST(Vault, KeepsSecretsSealedAndTellsAWrongKey) {
+  const TempDir folder = TempDir::make("/tmp", "vault-").value();
+  {
+    Vault vault(folder.path(), load_store_key("", folder.path() / "store.key").value());
+    ASSERT_TRUE(vault.open());
+    const auto made = vault.make_credential("t1", "name", "the secret itself", 5);
+    ASSERT_TRUE(vault.write_credential("t1", "name", made));
+    EXPECT_EQ(read_file(folder.path() / "credentials/t1/name.json", 1 << 20)->find("the secret"), std::string::npos);
+  }
+  Vault again(folder.path(), load_store_key("", folder.path() / "store.key").value());
+  ASSERT_TRUE(again.open());
+  EXPECT_EQ(again.reveal("t1", "name")->view(), "the secret itself");
+  // A sealed value under another name or tenant is somebody else's.
+  auto stolen = again.credentials("t1").at("name");
+  again.keep("t2", "name", stolen);
+  EXPECT_EQ(again.reveal("t2", "name").error().code, "cannot_unseal");
+  Secret other(std::size_t{32});
+  Vault wrong(folder.path(), std::move(other));
+  EXPECT_EQ(wrong.open().error().code, "wrong_store_key");
+  ::setenv("SPACE_TEST_STORE_KEY", "too short", 1);
+  EXPECT_EQ(load_store_key("env:SPACE_TEST_STORE_KEY", "").error().code, "bad_store_key");
+  EXPECT_EQ(::getenv("SPACE_TEST_STORE_KEY"), nullptr);
+  for (const char* value : {"short", "line\nend-of-it", " leading space"}) EXPECT_FALSE(check_secret_value(value)) << value;
+}
+
+TEST(NameMap, GivesEachNameOneAddressForEver) {
+  NameMap map;
+  EXPECT_EQ(map.number("a.example.com"), 1U);
+  EXPECT_EQ(map.number("b.example.com"), 2U);
+  EXPECT_EQ(map.number("a.example.com"), 1U);
+  EXPECT_EQ(*map.find(Address::parse("198.18.0.2").value()), "b.example.com");
+  EXPECT_EQ(*map.find(Address::parse("fd00:5ace:c612::c612:2").value()), "b.example.com");
+  for (const char* other : {"198.18.0.0", "198.18.0.3", "198.17.255.255", "198.20.0.1", "fd00:5ace:c612::1", "fd00:5ace:c613::c612:2"})
+    EXPECT_EQ(map.find(Address::parse(other).value()), nullptr) << other;
+  const auto copy = NameMap::parse(map.to_json());
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->names(), map.names());
+  for (const char* bad : {R"({"version":1,"names":["A.example.com"]})", R"({"version":1,"names":["a.example.com","a.example.com"]})", R"({"version":2,"names":[]})"})
+    EXPECT_FALSE(NameMap::parse(parse_json_object(bad).value())) << bad;
+  NameMap full;
+  for (std::uint32_t i = 1; i <= NameMap::kMost; ++i) ASSERT_EQ(full.number(fmt::format("n{}.example.com", i)), i);
+  EXPECT_EQ(full.number("one-more.example.com"), 0U);
+}
+
+TEST(Records, DropALineThatWasBeingWritten) {
+  const TempDir folder = TempDir::make("/tmp", "records-").value();
+  const Records records(folder.path());
+  const std::string id = "sandboxsandboxsandbox123";
+  ASSERT_TRUE(records.save(id, {{"a", 1}}));
+  ASSERT_TRUE(records.add_name(id, "a.example.com"));
+  { ASSERT_TRUE(write_all(open_file(folder.path() / (id + ".names"), O_WRONLY | O_APPEND).value(), "b.exam")); }
+  EXPECT_EQ(records.load()->at(id).names.size(), 1U);
+  ASSERT_TRUE(records.add_name(id, "c.example.com"));
+  EXPECT_EQ(records.load()->at(id).names.names().back(), "c.example.com");
+}
+
+TEST(Bucket, GivesASecondsWorthAndThenMakesWait) {
+  using namespace std::chrono_literals;
+  Bucket bucket;
+  Bucket::Time now = std::chrono::steady_clock::now();
+  EXPECT_TRUE(bucket.try_take(1'000'000, now));  // no limit
+  bucket.set_rate(100);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(bucket.try_take(1, now));
+  EXPECT_FALSE(bucket.try_take(1, now));
+  EXPECT_TRUE(bucket.try_take(50, now + 500ms));
+  EXPECT_GE(bucket.take(100, now + 500ms), 1000ms);
+}
+
+TEST(Explain, SaysWhatTheGatewayWouldDo) {
+  const Settings settings = settings_of(R"({"mode":"allowlist","rules":[{"name":"a.example.com","methods":["GET"],"paths":["/v1"]},{"id":"no","action":"deny","name":"b.example.com"},
+    {"name":"*.example.com"},{"name":"t.example.org","tunnel":true}]})", R"([{"credential":"key","name":"a.example.com","bearer":true}])");
+  const auto ask = [&](std::string_view method, std::string_view url) { return explain(settings, method, url, {}).value(); };
+  const json::object yes = ask("GET", "https://a.example.com/v1/x");
+  EXPECT_TRUE(yes.at("allowed").as_bool());
+  EXPECT_EQ(yes.at("credential").as_string(), "key");
+  EXPECT_FALSE(ask("GET", "https://b.example.com/").at("allowed").as_bool());
+  EXPECT_FALSE(ask("GET", "https://evil.org/").at("allowed").as_bool());
+  EXPECT_EQ(ask("GET", "https://t.example.org/").at("handling").as_string(), "tunnel");
+  EXPECT_FALSE(ask("GET", "http://10.0.0.1/").at("allowed").as_bool());
+  EXPECT_FALSE(explain(settings, "GET", "ftp://a.example.com/", {}));
+  EXPECT_FALSE(explain(settings, "GET", "https://a.example.com@evil.org/", {}));
+}
+
+TEST(Inflater, ReadsGzipAndBothKindsOfDeflateAndRefusesRubbish) {
+  // "hello hello hello" in the three forms that servers send.
+  const std::string gzip = hex_decode("1f8b0800000000000203cb48cdc9c957c84090008088f9e511000000").value();
+  const std::string with_header = hex_decode("789ccb48cdc9c957c84090003a2e067d").value(), raw = hex_decode("cb48cdc9c957c8409000").value();
+  EXPECT_EQ(Inflater::make(false).value()->push(gzip, true).value(), "hello hello hello");
+  EXPECT_EQ(Inflater::make(true).value()->push(with_header, true).value(), "hello hello hello");
+  EXPECT_EQ(Inflater::make(true).value()->push(raw, true).value(), "hello hello hello");
+  auto pieces = Inflater::make(false).value();
+  std::string out;
+  for (std::size_t i = 0; i < gzip.size(); ++i) out += pieces->push(gzip.substr(i, 1), i + 1 == gzip.size()).value();
+  EXPECT_EQ(out, "hello hello hello");
+  auto broken = Inflater::make(false).value();
+  EXPECT_FALSE(broken->push("this is no gzip at all", true));
+  auto cut = Inflater::make(false).value();
+  EXPECT_FALSE(cut->push(std::string_view(gzip).substr(0, 12), true));
+}
+
+TEST(Channel, CarriesLongMessagesSecretsAndDescriptorsInOrder) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    auto pair = seqpacket_pair().value();
+    auto one = Channel::make(executor, std::move(pair.first)).value();
+    auto two = Channel::make(executor, std::move(pair.second)).value();
+    for (int i = 0; i < 3; ++i) {
+      Message message;
+      message.body = {{"number", i}, {"text", std::string(300'000, 'x')}};
+      message.secret = Secret(std::string_view("secret"));
+      message.fds.push_back(open_file("/dev/null", O_RDONLY).value());
+      EXPECT_TRUE(one->send(std::move(message)));
+    }
+    for (int i = 0; i < 3; ++i) {
+      auto got = co_await two->receive();
+      EXPECT_TRUE(got);
+      if (!got) co_return;
+      EXPECT_EQ(got->body.at("number").as_int64(), i);
+      EXPECT_EQ(got->body.at("text").as_string().size(), 300'000U);
+      EXPECT_EQ(got->secret.view(), "secret");
+      EXPECT_EQ(got->fds.size(), 1U);
+    }
+    one->close();
+    const auto end = co_await two->receive();
+    EXPECT_FALSE(end);
+  });
+}
+
+}  // namespace
+}  // namespace space::egress
