@@ -207,6 +207,7 @@ Task<> start(EnvdPtr envd, http::Exchange& exchange, const json::object& request
   const std::string cwd = wanted.command.cwd;
   CO_TRY(const ProcessPtr process, envd->agent.processes.create(std::move(wanted.command)));
   wanted.started.process = process;
+  std::erase_if(envd->started, [](const auto& one) { return one.second.process.expired(); });
   envd->started.insert_or_assign(process->number(), std::move(wanted.started));
   auto begun = co_await process->start();
   if (!begun && begun.error().code == "no_such_directory") co_return invalid(fmt::format("cwd '{}' does not exist", cwd));

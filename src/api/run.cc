@@ -140,11 +140,12 @@ struct Role {
     http::Options options;
     options.server_name = "space";
     options.any_target = true;  // of ports
-    const http::Handler routed = [this](http::Exchange& exchange) { return e2b.takes(exchange) ? e2b.serve(exchange) : router(exchange); };
-    server = std::make_unique<http::Server>(loop.get_executor(), with_ports(services, routed, config.domain), options);
+    const http::Handler routed = [this](http::Exchange& exchange) { return router(exchange); };
+    native = with_ports(services, routed, config.domain);
+    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return e2b.serve(exchange, native); }, options);
   }
   e2b::Parts e2b_parts(asio::any_io_executor loop) {
-    return {loop, *store, engine, node, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }};
+    return {loop, *store, engine, node, &egress, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }};
   }
   std::unique_ptr<control::Store> store;
   control::Node node;
@@ -154,6 +155,7 @@ struct Role {
   e2b::E2b e2b;
   control::Egress egress;
   http::Router router;
+  http::Handler native;  // all that is not E2B's
   std::unique_ptr<http::Server> server;
 };
 

@@ -31,18 +31,41 @@ Task<> identify(State& state, http::Exchange& exchange, const http::Handler& nex
   co_return co_await next(exchange);
 }
 
-// A sandbox whose time is over: paused when that was asked for.
+asio::awaitable<void> pause_due(State& state, Found found) {
+  const std::string id = found.sandbox.id;
+  const bool memory = found.settings->pause_memory;
+  auto paused = co_await pause(state, std::move(found), memory);
+  if (paused) log::info("e2b.paused_at_timeout", {{"sandbox", id}});
+  else log::warn("e2b.not_paused", {{"sandbox", id}, {"error", paused.error()}});
+}
+
+// A sandbox whose time is over: paused when that was asked for. Its time is moved first, so that a pause that fails is tried again.
 Task<bool> at_deadline(State& state, control::Sandbox sandbox) {
+  constexpr std::int64_t kAgain_ms = 20'000;
   CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
   if (!settings->auto_pause) co_return false;
-  if (state.moving.contains(sandbox.id)) co_return true;
+  CO_TRY_VOID(co_await state.parts.engine.set_deadline(sandbox.tenant, sandbox.id, state.parts.clock.wall_ms() + kAgain_ms, false));
   Found found{std::move(sandbox), settings, true};
-  const std::string id = found.sandbox.id;
-  auto paused = co_await pause(state, std::move(found), settings->pause_memory);
-  if (!paused && paused.error().kind == ErrorKind::not_found) co_return true;
-  if (!paused) co_return fail(std::move(paused).error());
-  log::info("e2b.paused_at_timeout", {{"sandbox", id}});
+  spawn(state.parts.executor, pause_due(state, std::move(found)));
   co_return true;
+}
+
+bool is_api(const http::Exchange& exchange) {
+  const auto& path = exchange.target().segments;
+  return !path.empty() && std::find(kFirst.begin(), kFirst.end(), path[0]) != kFirst.end();
+}
+
+Task<> serve_api(State& state, http::Exchange& exchange) {
+  const std::int64_t began_us = state.parts.clock.monotonic_us();
+  auto done = co_await state.router(exchange);
+  const std::string_view raw = exchange.target().raw;
+  log::info("e2b.request", {{"method", exchange.method()},
+                            {"path", raw.substr(0, raw.find('?'))},
+                            {"us", state.parts.clock.monotonic_us() - began_us},
+                            {"tenant", tenant_of(exchange)},
+                            {"error", done ? std::string() : describe(done.error())}});
+  if (done || exchange.started()) co_return done;
+  co_return co_await exchange.reply(error_answer(done.error()));
 }
 
 Task<> health(State&, http::Exchange& exchange) { return reply_empty(exchange); }
@@ -63,24 +86,15 @@ E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::mov
 
 E2b::~E2b() = default;
 
-bool E2b::takes(const http::Exchange& exchange) const {
-  if (is_traffic(*state_, exchange)) return true;
-  const auto& path = exchange.target().segments;
-  return !path.empty() && std::find(kFirst.begin(), kFirst.end(), path[0]) != kFirst.end();
-}
-
-Task<> E2b::serve(http::Exchange& exchange) {
-  if (is_traffic(*state_, exchange)) co_return co_await carry_traffic(*state_, exchange);
-  const std::int64_t began_us = state_->parts.clock.monotonic_us();
-  auto done = co_await state_->router(exchange);
-  const std::string_view raw = exchange.target().raw;
-  log::info("e2b.request", {{"method", exchange.method()},
-                            {"path", raw.substr(0, raw.find('?'))},
-                            {"us", state_->parts.clock.monotonic_us() - began_us},
-                            {"tenant", tenant_of(exchange)},
-                            {"error", done ? std::string() : describe(done.error())}});
-  if (done || exchange.started()) co_return done;
-  co_return co_await exchange.reply(error_answer(done.error()));
+Task<> E2b::serve(http::Exchange& exchange, const http::Handler& next) {
+  State& state = *state_;
+  if (is_traffic(state, exchange)) {
+    const bool ours = co_await is_ours(state, exchange);
+    if (ours) co_return co_await carry_traffic(state, exchange);
+    co_return co_await next(exchange);
+  }
+  if (!is_api(exchange)) co_return co_await next(exchange);
+  co_return co_await serve_api(state, exchange);
 }
 
 const std::string& tenant_of(const http::Exchange& exchange) {

@@ -1,5 +1,5 @@
 // E2B's API in front of SPACE: unmodified E2B clients create sandboxes with it, and their traffic into sandboxes passes through.
-// The role `api` asks `takes` about every request before its own routes. Everything belongs to the role's loop.
+// It stands in front of the role `api`'s own routes. Everything belongs to the role's loop.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 
 #include "base/async.h"
 #include "base/clock.h"
+#include "control/egress.h"
 #include "control/engine.h"
 #include "control/node.h"
 #include "control/store.h"
@@ -20,6 +21,7 @@ struct Parts {  // all outlive the E2b
   control::Store& store;
   control::Engine& engine;
   control::Node& node;
+  control::Egress* egress;  // nullptr: sandboxes have no network
   const Clock& clock;
   // Of an API key that must have the scope.
   std::function<Task<control::Key>(std::string secret, control::Scope needed)> authenticate;
@@ -36,9 +38,10 @@ class E2b {
  public:
   E2b(Parts parts, Options options);
   ~E2b();
-  // A path of E2B's API, or traffic for a sandbox: by its host name, or by headers where the host is an address or localhost.
-  bool takes(const http::Exchange& exchange) const;
-  Task<> serve(http::Exchange& exchange);
+  // Serves a path of E2B's API, and traffic for a sandbox: by headers where the host is an address or localhost; by host name to the
+  // in-sandbox protocol, and to any port of a sandbox that was made through E2B's API. Everything else goes to `next`, which outlives
+  // the exchange.
+  Task<> serve(http::Exchange& exchange, const http::Handler& next);
 
  private:
   std::unique_ptr<State> state_;

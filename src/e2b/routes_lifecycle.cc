@@ -1,4 +1,5 @@
 // Time and state of a sandbox: timeout, refreshes, pause, connect, resume.
+#include "e2b/network.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
@@ -47,10 +48,14 @@ Task<> pause_one(State& state, http::Exchange& exchange) {
 Task<> connect(State& state, http::Exchange& exchange, std::optional<std::int64_t> usual_timeout_s) {
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY(const std::int64_t seconds, read_timeout(body, "timeout", usual_timeout_s));
+  JsonReader r(body);
+  r.ignore_unknown();
+  const bool memory = r.boolean("memory", true);
+  CO_TRY_VOID(r.done());
   CO_TRY(Found found, co_await find(state, exchange));
   const bool was_running = found.running;
   if (!was_running) {
-    CO_TRY(found, co_await wake(state, std::move(found)));
+    CO_TRY(found, co_await wake(state, std::move(found), memory));
   }
   CO_TRY(found.sandbox, co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, seconds), was_running));
   CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
@@ -71,6 +76,27 @@ Task<> resume(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 201, render_sandbox(found.sandbox, *found.settings, tokens));
 }
 
+// All of its egress options anew; those for what comes in stay.
+Task<> update_network(State& state, http::Exchange& exchange) {
+  CO_TRY(const json::object body, co_await read_body(exchange));
+  CO_TRY(const Found found, co_await find(state, exchange));
+  if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", "sandbox " + found.sandbox.id + " is paused", "connect to it first: that wakes it");
+  if (!state.parts.egress) co_return fail(control::egress_unavailable("this server has none"));
+  Settings settings = *found.settings;
+  settings.internet.reset();
+  if (const json::value* internet = body.if_contains("allow_internet_access"); internet && internet->is_bool()) settings.internet = internet->get_bool();
+  for (const char* name : {"allowOut", "denyOut", "rules"}) {
+    settings.network.erase(name);
+    if (const json::value* value = body.if_contains(name); value && !value->is_null()) settings.network[name] = *value;
+  }
+  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true)));
+  CO_TRY_VOID(co_await state.parts.egress->check(document));
+  CO_TRY(control::EgressSettings policy, co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt));
+  CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
+  CO_TRY_VOID(co_await state.parts.egress->put(std::move(policy)));
+  co_return co_await reply_empty(exchange);
+}
+
 }  // namespace
 
 void add_lifecycle_routes(State& state) {
@@ -80,6 +106,7 @@ void add_lifecycle_routes(State& state) {
   add(state, "POST", "/sandboxes/{id}/connect", connect_v1);
   add(state, "POST", "/v2/sandboxes/{id}/connect", connect_v2);
   add(state, "POST", "/sandboxes/{id}/resume", resume);
+  add(state, "PUT", "/sandboxes/{id}/network", update_network);
 }
 
 }  // namespace space::e2b

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "base/encoding.h"
+#include "base/log.h"
 #include "base/random.h"
+#include "e2b/network.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
@@ -17,6 +19,14 @@ using control::Sandbox;
 
 constexpr std::size_t kPage = 500;
 constexpr std::chrono::seconds kPatience{120};
+
+// The policy of a new sandbox, checked by the gateway; "" where there is none.
+Task<std::string> network_of(State& state, const Settings& settings) {
+  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true)));
+  if (!state.parts.egress) co_return std::string();
+  CO_TRY_VOID(co_await state.parts.egress->check(document));
+  co_return document;
+}
 
 Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::string reference) {
   auto size = co_await state.parts.node.template_size(reference);
@@ -33,6 +43,8 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   sandbox.metadata = std::move(wanted.metadata);
   sandbox.time_limit_s = wanted.settings.timeout_s;
   sandbox.created_ms = state.parts.clock.wall_ms();
+  CO_TRY(sandbox.egress, co_await network_of(state, wanted.settings));
+  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.id, 1, sandbox.egress};
   json::object env{{"E2B_SANDBOX", "true"}, {"E2B_SANDBOX_ID", sandbox.id}, {"E2B_TEMPLATE_ID", template_id_of(sandbox.template_reference)}};
   for (const auto& [name, value] : wanted.env) env[name] = value;
   Operation operation;
@@ -45,6 +57,9 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   operation.request = json::serialize(request);
   CO_TRY_VOID(co_await put_settings(state, sandbox.id, std::move(wanted.settings)));
   CO_TRY(control::Accepted accepted, co_await state.parts.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
+  // A gateway that does not take it now is told again, and allows nothing until then.
+  if (state.parts.egress && !network.document.empty())
+    if (auto told = co_await state.parts.egress->put(network); !told) log::warn("egress.policy_not_applied", {{"sandbox", network.sandbox}, {"error", told.error()}});
   CO_TRY(const Operation over, co_await state.parts.engine.wait(accepted.sandbox.tenant, accepted.operation.id, kPatience));
   if (over.state != control::OperationState::succeeded)
     co_return fail(over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));

@@ -39,7 +39,7 @@ class Moving {
 }  // namespace
 
 bool is_running(SandboxState state) { return state == SandboxState::running; }
-bool is_paused(SandboxState state) { return state == SandboxState::paused; }
+bool is_paused(SandboxState state) { return state == SandboxState::paused || state == SandboxState::suspended || state == SandboxState::stopped; }
 
 Task<std::shared_ptr<const Settings>> settings_of(State& state, std::string id) {
   if (const auto known = state.known.find(id); known != state.known.end()) co_return known->second;
@@ -73,12 +73,13 @@ Task<Found> find(State& state, const http::Exchange& exchange) {
   co_return co_await find(state, tenant_of(exchange), std::move(id));
 }
 
-Task<control::Sandbox> change(State& state, std::string tenant, std::string id, OperationKind kind) {
+Task<control::Sandbox> change(State& state, std::string tenant, std::string id, OperationKind kind, std::string request) {
   control::Operation operation;
   operation.id = new_id();
   operation.tenant = tenant;
   operation.sandbox = std::move(id);
   operation.kind = kind;
+  operation.request = std::move(request);
   if (kind == OperationKind::remove) operation.reason = "requested";
   operation.created_ms = state.parts.clock.wall_ms();
   CO_TRY(control::Accepted accepted, co_await state.parts.engine.change(std::move(operation), std::nullopt));
@@ -101,13 +102,12 @@ Task<> pause(State& state, Found found, bool memory) {
   const Moving moving(state, found.sandbox.id);
   Settings settings = *found.settings;
   settings.paused_ms = state.parts.clock.wall_ms();
-  if (!memory)
-    co_return fail(ErrorKind::invalid_argument, "not_supported", "this server keeps a paused sandbox's memory: leave memory out");
-  CO_TRY_VOID(co_await change(state, found.sandbox.tenant, found.sandbox.id, OperationKind::pause));
+  // E2B's pause frees the machine: memory goes to storage, or is given up.
+  CO_TRY_VOID(co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::suspend : OperationKind::stop));
   co_return co_await put_settings(state, found.sandbox.id, std::move(settings));
 }
 
-Task<Found> wake(State& state, Found found) {
+Task<Found> wake(State& state, Found found, bool memory) {
   if (state.moving.contains(found.sandbox.id)) {  // somebody else is at it
     CO_TRY(found, co_await find(state, found.sandbox.tenant, found.sandbox.id));
     if (found.running) co_return found;
@@ -116,7 +116,7 @@ Task<Found> wake(State& state, Found found) {
   Settings settings = *found.settings;
   settings.started_ms = state.parts.clock.wall_ms();
   settings.paused_ms = 0;
-  CO_TRY(found.sandbox, co_await change(state, found.sandbox.tenant, found.sandbox.id, OperationKind::resume));
+  CO_TRY(found.sandbox, co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::wake : OperationKind::start));
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY(found.settings, co_await settings_of(state, found.sandbox.id));
   found.running = true;

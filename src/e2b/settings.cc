@@ -12,7 +12,11 @@ std::string encode(const Settings& s) {
 
 Result<Settings> decode_settings(std::string_view text) {
   Settings s;
-  if (text.empty()) return s;
+  if (text.empty()) {
+    s.public_traffic = false;
+    return s;
+  }
+  s.made_here = true;
   TRY(const json::object object, parse_json_object(text));
   JsonReader r(object);
   r.ignore_unknown();

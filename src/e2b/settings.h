@@ -10,6 +10,7 @@
 namespace space::e2b {
 
 struct Settings {
+  bool made_here = false;       // through E2B's API
   bool secure = true;           // files and processes need the sandbox's token
   bool auto_pause = false;      // at the end of its time it is paused, else deleted
   bool pause_memory = true;     // with auto_pause: memory is kept
@@ -24,7 +25,7 @@ struct Settings {
 };
 
 std::string encode(const Settings& settings);
-// Of what was stored; "" gives the defaults, which are those of a sandbox made through the native API.
+// Of what was stored; "" is a sandbox that was made through the native API: its ports are private.
 Result<Settings> decode_settings(std::string_view text);
 
 }  // namespace space::e2b

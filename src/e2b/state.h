@@ -46,9 +46,10 @@ Task<std::shared_ptr<const Settings>> settings_of(State& state, std::string id);
 Task<> put_settings(State& state, std::string id, Settings settings);
 
 // One operation, from its acceptance to its end; its error when it failed.
-Task<control::Sandbox> change(State& state, std::string tenant, std::string id, control::OperationKind kind);
+// `request`: the operation's own words, as JSON.
+Task<control::Sandbox> change(State& state, std::string tenant, std::string id, control::OperationKind kind, std::string request = {});
 Task<> pause(State& state, Found found, bool memory);
-Task<Found> wake(State& state, Found found);
+Task<Found> wake(State& state, Found found, bool memory = true);  // without memory: boots from its disk
 
 struct Tokens {
   std::string envd, traffic;
@@ -75,6 +76,7 @@ struct Destination {
   std::uint16_t port = 0;
 };
 bool is_traffic(const State& state, const http::Exchange& exchange);
+asio::awaitable<bool> is_ours(State& state, http::Exchange& exchange);  // of traffic
 Task<> carry_traffic(State& state, http::Exchange& exchange);
 
 }  // namespace space::e2b

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/log.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint16_t kEnvdPort = 49983;
 constexpr const char* kIdHeader = "E2b-Sandbox-Id";
 constexpr const char* kPortHeader = "E2b-Sandbox-Port";
+constexpr const char* kTrafficHeader = "E2b-Traffic-Access-Token";
 
 std::string_view host_name(const http::Exchange& exchange) {
   std::string_view host = exchange.headers().get("Host");
@@ -90,6 +92,48 @@ Task<> to_envd(State& state, http::Exchange& exchange, const Found& found) {
   co_return co_await http::forward(exchange, state.parts.node.forwarding(), std::move(options));
 }
 
+// node's own words for a port where nobody listens.
+bool is_closed_port(const http::Response& answer, std::uint16_t port) {
+  const auto problem = parse_json_object(answer.body, 4096);
+  if (!problem) return false;
+  const json::value *code = problem->if_contains("code"), *detail = problem->if_contains("detail");
+  return code && *code == json::value("port_closed") && detail && *detail == json::value(fmt::format("nothing in the sandbox listens on port {}", port));
+}
+
+std::string masked(std::string host, std::uint16_t port) {
+  constexpr std::string_view kPort = "${PORT}";
+  if (const std::size_t at = host.find(kPort); at != std::string::npos) host.replace(at, kPort.size(), std::to_string(port));
+  return host;
+}
+
+// A server of the guest's. node checks the traffic token again; here it is asked so that the answer has E2B's form.
+Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const Destination& to) {
+  http::ProxyOptions options;
+  for (const auto& [name, value] : exchange.headers().fields())
+    if (name.size() > 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+  if (found.settings->public_traffic) {
+    options.set_headers.set("Space-Port-Access", "public");
+  } else {
+    CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
+    if (!equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic)) co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", to);
+    options.set_headers.set("Space-Traffic-Token", tokens.traffic);
+  }
+  const std::string host(exchange.headers().get("Host"));
+  const std::string& mask = found.settings->mask_host;
+  options.set_headers.set("Space-Port-Host", mask.empty() ? host : masked(mask, to.port));
+  if (!mask.empty()) options.set_headers.set("X-Forwarded-Host", host);
+  for (const char* name : {"X-API-KEY", kIdHeader, kPortHeader, kTrafficHeader}) options.drop_headers.emplace_back(name);
+  options.target = fmt::format("/v1/sandboxes/{}/ports/{}{}", found.sandbox.id, to.port, tail(exchange));
+  options.upgrade = true;
+  options.event_stream = true;
+  options.other_words = [&to](const http::Response& answer) -> std::optional<http::Response> {
+    if (!is_closed_port(answer, to.port)) return std::nullopt;
+    const json::object body{{"sandboxId", to.sandbox}, {"message", "The sandbox is running but port is not open"}, {"port", to.port}, {"code", 502}};
+    return http::json_response(502, json::serialize(body));
+  };
+  co_return co_await http::forward(exchange, state.parts.node.ports(), std::move(options));
+}
+
 Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
   while (state.moving.contains(id)) co_await state.moved.wait();
   auto sandbox = co_await state.parts.store.find_any_sandbox(id);
@@ -117,14 +161,25 @@ bool is_traffic(const State& state, const http::Exchange& exchange) {
   return !label.empty() && label[0] >= '0' && label[0] <= '9' && label.find('-') != std::string_view::npos;
 }
 
+asio::awaitable<bool> is_ours(State& state, http::Exchange& exchange) {
+  if (has_headers(exchange) && takes_headers(state, host_name(exchange))) co_return true;
+  const auto to = destination(state, exchange);
+  if (!to || to->port == kEnvdPort) co_return true;  // what is wrong is refused in E2B's words
+  const auto settings = co_await settings_of(state, to->sandbox);
+  co_return settings && (*settings)->made_here;
+}
+
 Task<> carry_traffic(State& state, http::Exchange& exchange) {
   const auto to = destination(state, exchange);
   if (!to) co_return co_await exchange.reply(error_answer(to.error()));
   auto found = co_await target_sandbox(state, to->sandbox);
   if (!found) co_return co_await exchange.reply(error_answer(found.error()));
   if (!*found) co_return co_await refuse(exchange, 502, "The sandbox was not found", *to);
-  if (to->port != kEnvdPort) co_return co_await refuse(exchange, 502, "The sandbox is running but port is not open", *to);
-  auto done = co_await to_envd(state, exchange, **found);
+  Result<> done;
+  if (to->port == kEnvdPort)
+    done = co_await to_envd(state, exchange, **found);
+  else
+    done = co_await to_port(state, exchange, **found, *to);
   if (!done && !exchange.started() && done.error().kind != ErrorKind::cancelled) {
     log::warn("e2b.traffic_failed", {{"sandbox", to->sandbox}, {"error", done.error()}});
     co_return co_await refuse(exchange, 502, "The sandbox is running but does not answer", *to);

@@ -10,6 +10,7 @@ namespace space::http {
 namespace {
 
 constexpr std::size_t kPiece = 128 << 10;
+constexpr std::size_t kLongestProblem = 2048;
 
 struct Piece {
   std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kPiece);
@@ -84,6 +85,14 @@ Task<> carry_upgrade(Exchange& exchange, ClientStream& upstream, const Response&
 }
 
 Task<> carry_body(Exchange& exchange, ClientStream& upstream, const Response& response, const ProxyOptions& options) {
+  const bool is_problem = options.other_words && response.headers.get("Content-Type") == "application/problem+json";
+  if (is_problem && upstream.content_length().value_or(kLongestProblem + 1) <= kLongestProblem) {
+    Response whole = response;
+    CO_TRY(whole.body, co_await upstream.read_all(kLongestProblem));
+    if (auto other = options.other_words(whole)) co_return co_await exchange.reply(std::move(*other));
+    whole.headers = answer_headers(response.headers, options);
+    co_return co_await exchange.reply(std::move(whole));
+  }
   if (options.event_stream) upstream.set_body_timeout(std::chrono::milliseconds(0));
   Headers headers = answer_headers(response.headers, options);
   CO_TRY_VOID(co_await exchange.start(response.status, std::move(headers), upstream.content_length()));

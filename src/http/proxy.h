@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "http/client.h"
@@ -14,6 +15,8 @@ struct ProxyOptions {
   Headers set_headers;    // added or replaced on the way in
   std::vector<std::string> drop_headers;  // beside the hop-by-hop ones (RFC 9110, 7.6.1), which always go
   std::vector<std::string> answer_headers;  // when there are some: only these of the answer go on
+  // Asked about a short application/problem+json answer, whole: what to send in its place, or nothing. For other words for our own errors.
+  std::function<std::optional<Response>(const Response&)> other_words;
   bool event_stream = false;              // no time limit between pieces of the answer
   bool upgrade = false;                   // a WebSocket may follow (RFC 6455, section 4): bytes both ways, without a time limit
   bool slow_body = false;                 // none between pieces of the request either: standard input

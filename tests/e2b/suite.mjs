@@ -270,6 +270,14 @@ await works('Sandbox.betaPause', async () => {
   same(await s.betaPause(), true)
   await Sandbox.connect(s.sandboxId, { timeoutMs: 900_000 })
 })
+await differs('Sandbox.updateNetwork', 'header rules and an egress proxy are refused', async () => {
+  await s.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['1.1.1.1', 'example.org'] })
+  same((await s.getInfo()).network?.allowOut, ['1.1.1.1', 'example.org'])
+  await s.updateNetwork({})
+  await raises(SandboxError, () => s.updateNetwork({ denyOut: ['not an address'] }))
+})
+await refused('Sandbox.create with an egress proxy', /proxy/, () => Sandbox.create({ network: { egressProxy: { address: 'proxy.example.org:1080' } } }))
+
 await refused('Volume.create', /no volumes/, () => Volume.create('v'))
 await refused('Volume.list', /no volumes/, () => Volume.list())
 await refused('Secret.create', /no secrets/, () => Secret.create('n', 'v'))
@@ -293,6 +301,13 @@ await works('Sandbox.create with a timeout', async () => {
   const short = await Sandbox.create({ timeoutMs: 3000 })
   await until(async () => !(await short.isRunning()), 30)
   await raises(SandboxNotFoundError, () => short.getInfo())
+})
+
+await works('Sandbox.create with a pause at its end', async () => {
+  const short = await Sandbox.create({ timeoutMs: 4000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+  await until(async () => (await short.getInfo()).state === 'paused', 60)
+  same((await short.commands.run('echo awake')).stdout, 'awake\n')
+  await short.kill()
 })
 
 const internal = ['resolveApiOpts', 'fileUrl', 'createSandbox', 'forkSandbox', 'connectSandbox', 'resolveOpts', 'boundOpts']

@@ -1,6 +1,6 @@
 // The JavaScript SDK with a domain: TLS, and names like 49983-ID.DOMAIN in place of headers. What a suite with headers cannot show.
 import { Sandbox, TimeoutError } from 'e2b'
-import { holds, raises, same, works } from './report.mjs'
+import { holds, raises, same, until, works } from './report.mjs'
 
 let s
 await works('Sandbox.create over TLS', async () => {
@@ -25,6 +25,29 @@ await works('Sandbox.uploadUrl by name', async () => {
   same(await s.files.read('up'), 'up')
 })
 await works('files.read unsigned by name', async () => same((await fetch(`https://49983-${s.sandboxId}.${process.env.E2B_DOMAIN}/files?path=f`)).status, 401))
+await works('Sandbox.getHost serves a port', async () => {
+  await s.commands.run('mkdir -p www && cd www && echo page > page && nohup python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 &')
+  const answer = await until(async () => {
+    const one = await fetch(`https://${s.getHost(8000)}/page`)
+    return one.status === 200 && one
+  }, 60)
+  same(await answer.text(), 'page\n')
+  const closed = await fetch(`https://${s.getHost(8001)}/`)
+  same([closed.status, (await closed.json()).message], [502, 'The sandbox is running but port is not open'])
+})
+await works('Sandbox.create without public traffic', async () => {
+  const own = await Sandbox.create({ timeoutMs: 120_000, network: { allowPublicTraffic: false } })
+  holds(own.trafficAccessToken, 'no token')
+  same((await fetch(`https://${own.getHost(8000)}/`)).status, 403)
+  same((await fetch(`https://${own.getHost(8000)}/`, { headers: { 'e2b-traffic-access-token': own.trafficAccessToken } })).status, 502)
+  await own.kill()
+})
+await works('Sandbox.pause and connect', async () => {
+  await s.pause()
+  same([(await s.getInfo()).state, await s.isRunning()], ['paused', false])
+  await s.connect({ timeoutMs: 300_000 })
+  same(await s.files.read('up'), 'up')
+})
 await works('Sandbox.kill over TLS', async () => {
   const running = s.commands.run('sleep 300', { timeoutMs: 0 })
   running.catch(() => {})

@@ -1,0 +1,16 @@
+// E2B's network options as an egress policy of SPACE. E2B decides by connection: what is allowed wins over what is denied, and
+// everything else passes. So a sandbox without options is open, and one that denies everything has a list of what it may reach.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace space::e2b {
+
+// The document that the store and the gateway take: {"policy":{…}}. `network` has allowOut and denyOut; `internet` false denies
+// everything that is not allowed. invalid_argument for what E2B refuses and for what this server cannot express.
+Result<std::string> egress_document(const json::object& network, bool internet);
+
+}  // namespace space::e2b

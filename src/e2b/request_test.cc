@@ -1,0 +1,92 @@
+#include "e2b/request.h"
+
+#include <gtest/gtest.h>
+
+namespace space::e2b {
+namespace {
+
+CreateBody created(std::string_view text, bool v2 = true) {
+  auto body = read_create(parse_json_object(text).value(), v2 ? 300 : 15, v2);
+  EXPECT_TRUE(body) << describe(body.error());
+  return body.value_or(CreateBody{});
+}
+
+std::string refused(std::string_view text) {
+  const auto body = read_create(parse_json_object(text).value(), 300, true);
+  return body ? "" : body.error().message;
+}
+
+http::Target target(std::string raw) { return http::parse_target(raw).value(); }
+
+TEST(Create, TakesWhatTheSdksSend) {
+  const CreateBody js = created(R"({"templateID":"base"})");
+  EXPECT_EQ(js.settings.timeout_s, 300);
+  EXPECT_TRUE(js.settings.secure);
+  EXPECT_FALSE(js.settings.internet);
+  const CreateBody python = created(R"({"templateID":"base","metadata":{},"envVars":{"A":"b"},"timeout":60,"secure":true,"allow_internet_access":true,"autoPause":false,"mcp":null})", false);
+  EXPECT_EQ(python.settings.timeout_s, 60);
+  EXPECT_EQ(python.env.at("A"), "b");
+  EXPECT_TRUE(python.settings.internet.value());
+  EXPECT_FALSE(created(R"({"templateID":"base"})", false).settings.secure);
+}
+
+TEST(Create, RefusesWhatCannotBe) {
+  EXPECT_EQ(refused(R"({"templateID":"base","timeout":0})"), "Timeout must be greater than 0");
+  EXPECT_NE(refused(R"({"templateID":"base","timeout":99999999})").find("Timeout cannot be greater than"), std::string::npos);
+  EXPECT_NE(refused(R"({"templateID":"base","autoPauseMemory":false})"), "");
+  EXPECT_NE(refused(R"({"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}})"), "");
+  EXPECT_NE(refused(R"({"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]})").find("no volumes"), std::string::npos);
+  EXPECT_NE(refused(R"({"templateID":"base","iam":{"tokens":{"t":{}}}})").find("identities"), std::string::npos);
+  EXPECT_NE(refused(R"({"templateID":"base","network":{"egressProxy":{"address":"a:1"}}})").find("proxy"), std::string::npos);
+  EXPECT_NE(refused(R"({})"), "");
+  EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
+}
+
+TEST(Create, OptionsComeBackFromTheStore) {
+  const CreateBody body = created(R"({"templateID":"base","autoPause":true,"autoResume":{"enabled":true},"network":{"allowPublicTraffic":false,"maskRequestHost":"x:${PORT}"}})");
+  const auto back = decode_settings(encode(body.settings));
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->auto_pause && back->auto_resume && !back->public_traffic);
+  EXPECT_EQ(back->mask_host, "x:${PORT}");
+  EXPECT_TRUE(decode_settings("")->secure);
+}
+
+TEST(Names, OfTemplates) {
+  EXPECT_EQ(template_reference("base").value(), "base:latest");
+  EXPECT_EQ(template_reference(" NS/Base:default ").value(), "base:latest");
+  EXPECT_EQ(template_reference("x:v1.2").value(), "x:v1.2");
+  for (const char* wrong : {"", ":x", "name:", "a b", "a/b/c", "ä"}) EXPECT_FALSE(template_reference(wrong)) << wrong;
+  EXPECT_EQ(template_id_of("base:latest"), "base");
+  EXPECT_EQ(template_id_of("base:v1"), "base:v1");
+}
+
+TEST(Names, OfSandboxes) {
+  EXPECT_EQ(sandbox_id("iabc123-old").value(), "iabc123");
+  for (const char* wrong : {"", "-x", "A", "a.b", "a/b"}) EXPECT_FALSE(sandbox_id(wrong)) << wrong;
+}
+
+TEST(List, ReadsTheSdksQuery) {
+  const auto list = read_list(target("/v2/sandboxes?metadata=k%252520ey%3Dv%252526l&state=running,paused&startedAfter=1970-01-01T00%3A00%3A01.5Z&template=base&order=asc&limit=500"));
+  ASSERT_TRUE(list);
+  EXPECT_EQ(list->metadata, (std::map<std::string, std::string>{{"k ey", "v&l"}}));
+  EXPECT_EQ(list->started_after_us, 1'500'000);
+  EXPECT_TRUE(list->ascending);
+  EXPECT_EQ(list->limit, 100u);
+  EXPECT_FALSE(read_list(target("/v2/sandboxes?state=paused"))->running);
+  for (const char* wrong : {"?order=up", "?limit=0", "?state=gone", "?template=a:b", "?startedAfter=now", "?nextToken=x", "?metadata=%25"})
+    EXPECT_FALSE(read_list(target(std::string("/v2/sandboxes") + wrong))) << wrong;
+}
+
+TEST(List, TokensLeadOn) {
+  const auto list = read_list(target("/v2/sandboxes?nextToken=" + next_token(123, "iabc")));
+  EXPECT_EQ(list->after, (std::pair<std::int64_t, std::string>(123, "iabc")));
+}
+
+TEST(Time, IsReadWithItsOffset) {
+  EXPECT_EQ(parse_time("1970-01-02T00:00:00Z"), 86'400'000'000);
+  EXPECT_EQ(parse_time("1970-01-01T01:00:00.000001+01:00"), 1);
+  for (const char* wrong : {"", "1970-01-01", "1970-13-01T00:00:00Z", "1970-01-01T00:00:00", "1970-01-01T00:00:00.Z", "1970-01-01T24:00:00Z"}) EXPECT_FALSE(parse_time(wrong)) << wrong;
+}
+
+}  // namespace
+}  // namespace space::e2b
