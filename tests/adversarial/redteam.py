@@ -6,6 +6,7 @@ Ends with 0 when nothing was reached and every control tripped, 1 otherwise, 2 w
 
 import argparse
 import importlib
+import json
 import os
 import platform
 import signal
@@ -56,6 +57,7 @@ def parse():
     parser.add_argument("--long", action="store_true", help="the catalogue's own counts, without a time budget")
     parser.add_argument("--report", metavar="FILE", help="write FILE.md, FILE.json and FILE.xml (JUnit)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--merge", nargs="+", metavar="FILE.json", help="attack nothing: one report of several runs' results; of an entry the last counts")
     parser.add_argument("--list", action="store_true", help="what there is; runs nothing")
     parser.add_argument("--budget", type=int, default=BUDGET_S, metavar="S", help="seconds for everything, at default counts")
     return parser.parse_args()
@@ -93,10 +95,41 @@ def run(attacks, options):
     return trials, facts, time.monotonic() - begun
 
 
+def merged(files, catalogue):
+    """Rows and summary of several runs; an entry that one of them left out is as another found it."""
+    rows, summaries = {}, []
+    for file in files:
+        result = json.loads(Path(file).read_text())
+        summaries.append(result["summary"])
+        for row in result["entries"]:
+            if row["verdict"] != "missing" or row["id"] not in rows:
+                rows[row["id"]] = row
+    for id, (priority, name) in catalogue.items():
+        rows.setdefault(id, {"id": id, "priority": priority, "name": name, "verdict": "missing", "attempts": 0, "controls": 0, "seconds": 0, "reason": "", "notes": [], "figures": {}})
+    if len({summary["accelerator"] for summary in summaries}) != 1:
+        sys.exit("these runs had different accelerators: they do not belong into one report")
+    ordered = [rows[id] for id in catalogue]
+    return ordered, report.summary_of(ordered, sum(summary["seconds"] for summary in summaries), summaries[-1])
+
+
+def finish(options, rows, summary):
+    if options.report:
+        for ending, text in ((".md", report.as_markdown(rows, summary)), (".json", report.as_json(rows, summary)), (".xml", report.as_junit(rows, summary))):
+            Path(options.report + ending).write_text(text)
+    if options.json:
+        print(report.as_json(rows, summary))
+    else:
+        print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
+              + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
+    return 1 if summary["reached"] or summary["broken"] else 0
+
+
 def main():
     options = parse()
     load_attacks()
     catalogue = read_catalogue()
+    if options.merge:
+        return finish(options, *merged(options.merge, catalogue))
     unknown = {id for one in REGISTRY for id in one.ids} - set(catalogue)
     if unknown:
         sys.exit(f"attacks for entries that the catalogue does not have: {unknown}")
@@ -113,16 +146,7 @@ def main():
     rows = report.rows_of(trials, catalogue, {word[0].upper() for word in options.group}, options.long)
     if any(len(word) > 1 for word in options.group):
         rows = [row for row in rows if any(row["id"].startswith(word.upper()) for word in options.group)]
-    summary = report.summary_of(rows, seconds, facts)
-    if options.report:
-        for ending, text in ((".md", report.as_markdown(rows, summary)), (".json", report.as_json(rows, summary)), (".xml", report.as_junit(rows, summary))):
-            Path(options.report + ending).write_text(text)
-    if options.json:
-        print(report.as_json(rows, summary))
-    else:
-        print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
-              + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
-    return 1 if summary["reached"] or summary["broken"] else 0
+    return finish(options, rows, report.summary_of(rows, seconds, facts))
 
 
 if __name__ == "__main__":
