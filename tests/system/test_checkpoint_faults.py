@@ -1,0 +1,81 @@
+"""What goes wrong while a checkpoint or a fork is made: the sandbox goes on, and nothing half-made is left."""
+
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from space_server import ServerTest, SpaceServer
+
+BUDGET_S = 240
+
+
+class DiskFull(unittest.TestCase):
+    """A server whose data lie on a small file system."""
+
+    def setUp(self):
+        self.image = tempfile.NamedTemporaryFile(prefix="space-small-")
+        self.folder = Path(tempfile.mkdtemp(prefix="space-small-"))
+        self.addCleanup(self.folder.rmdir)
+        subprocess.run(["truncate", "-s", "1500M", self.image.name], check=True)
+        subprocess.run(["mkfs.ext4", "-q", self.image.name], check=True)
+        subprocess.run(["mount", "-o", "loop", self.image.name, self.folder], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.folder], check=True)
+
+    def test_a_checkpoint_without_room_fails_clearly_and_the_sandbox_goes_on(self):
+        (self.folder / "server").mkdir()
+        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0).start()
+        self.addCleanup(server.close)
+        sandbox = server.api.create()
+        sandbox.run("echo before > ~/a")
+        subprocess.run(["fallocate", "-l", "600M", self.folder / "filler"], check=True)  # less stays free than checkpoints must leave
+        for verb in ("checkpoint", "suspend"):
+            with self.subTest(verb=verb):
+                answer = server.api.call("POST", f"{sandbox.path}/{verb}", {}, {"Prefer": "wait=60"})
+                self.assertEqual((answer.status, answer.json["code"]), (507, "store_low_water"), answer.body)
+                self.assertEqual(sandbox.get()["state"], "running")
+                self.assertEqual(sandbox.output("cat ~/a; echo still > ~/b; cat ~/b").split(), ["before", "still"])
+        self.assertEqual(server.api.ok("GET", "/v1/checkpoints")["checkpoints"], [])
+        self.assertEqual(list((server.data_dir / "node" / "store").glob("tenants/*/manifests/*")), [])
+
+
+class Killed(ServerTest):
+    """kill -9 of node at many moments of checkpoints and forks."""
+
+    options = {"pool_ready": 0, "pool_spawned": 0}
+
+    def finished(self, id):
+        self.server.wait_for(lambda: self.api.ok("GET", f"/v1/operations/{id}")["state"] not in ("pending", "running"), 90, "the end of the operation")
+        return self.api.ok("GET", f"/v1/operations/{id}")
+
+    def test_all_or_nothing(self):
+        with self.api.create() as sandbox:
+            sandbox.run("echo memory > /dev/shm/m")
+            for round in range(8):
+                verb = ("checkpoint", "fork")[round % 2]
+                with self.subTest(round=round, verb=verb):
+                    sandbox.run(f"echo {round} > ~/round; sync")
+                    body = {"count": 2} if verb == "fork" else {}
+                    id = self.api.ok("POST", f"{sandbox.path}/{verb}", body)["operation"]["id"]
+                    time.sleep(0.035 * round)
+                    self.server.kill_role("node")
+                    operation = self.finished(id)
+                    self.assertEqual(sandbox.get()["state"], "running")
+                    self.assertEqual(sandbox.output("cat ~/round /dev/shm/m").split(), [str(round), "memory"])
+                    known = {one["id"] for one in self.api.ok("GET", "/v1/checkpoints")["checkpoints"]}
+                    if operation["state"] == "succeeded":
+                        self.assertIn(operation["checkpoint"], known)
+                    states = [self.api.call("GET", f"/v1/sandboxes/{child}").json.get("state") for child in operation.get("children", [])]
+                    self.assertEqual(set(states), ({"running"} if operation["state"] == "succeeded" else {"failed"}) if states else set())
+                    for child in operation.get("children", []):
+                        self.api.delete(child)
+            self.assertEqual(sandbox.change("suspend")["state"], "succeeded")
+            self.assertEqual(sandbox.change("wake")["state"], "succeeded")
+            self.assertEqual(sandbox.output("cat ~/round /dev/shm/m").split(), ["7", "memory"])
+            for one in self.api.ok("GET", "/v1/checkpoints")["checkpoints"]:
+                self.api.call("DELETE", f"/v1/checkpoints/{one['id']}")
+
+
+if __name__ == "__main__":
+    unittest.main()
