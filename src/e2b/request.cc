@@ -113,6 +113,7 @@ Result<CreateBody> read_create(const json::object& body, std::int64_t usual_time
   Settings& settings = out.settings;
   settings.secure = r.boolean("secure", usual_secure) || usual_secure;  // v2 knows no other
   if (const json::value* internet = body.if_contains("allow_internet_access"); internet && !internet->is_null()) settings.internet = r.boolean("allow_internet_access", true);
+  settings.made_here = true;
   TRY_VOID(read_lifecycle(r, settings));
   TRY_VOID(refuse_what_is_missing(body));
   const json::object* network = r.object("network");
