@@ -18,7 +18,7 @@ QUERY = {"path": "/etc/hostname", "recursive": "false"}
 BODIES = {
     "createSandbox": {}, "createCommand": {"argv": ["true"]}, "makeFolder": {"path": "/tmp/x"}, "moveFile": {"from": "/tmp/x", "to": "/tmp/y"},
     "signalCommand": {"signal": "TERM"}, "resizeCommand": {"rows": 24, "cols": 80}, "createKey": {"name": "made by the test of separation"},
-    "restoreSandbox": {"checkpoint": UNKNOWN},
+    "restoreSandbox": {"checkpoint": UNKNOWN}, "explainEgress": {"method": "GET", "url": "https://example.org/"},
 }
 
 
