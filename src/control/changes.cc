@@ -155,7 +155,7 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
     if (kept) return replayed(session, std::move(*kept));
   }
   insert(session, sandbox);
-  if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.id, 1, sandbox.egress});
+  if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress});
   insert(session, operation);
   tell(session, sandbox, operation.id, operation.created_ms);
   Accepted out{std::move(sandbox), std::move(operation), false, std::nullopt};

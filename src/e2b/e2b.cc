@@ -78,6 +78,7 @@ E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::mov
   add(state, "GET", "/health", health);
   add_sandbox_routes(state);
   add_lifecycle_routes(state);
+  add_snapshot_routes(state);
   add_figure_routes(state);
   add_template_routes(state);
   add_missing_routes(state);
@@ -118,12 +119,15 @@ Task<> reply_empty(http::Exchange& exchange) {
   co_return co_await exchange.reply(std::move(response));
 }
 
-http::Response error_answer(const Error& error) {
-  const int status = http_status(error.kind);
+json::object error_body(const Error& error) {
   std::string message = error.message;
   if (!error.next.empty()) message += " (" + error.next + ")";
-  const json::object body{{"code", status}, {"message", message}, {"error_code", error.code}};
-  http::Response response = http::json_response(status, json::serialize(body));
+  return {{"code", http_status(error.kind)}, {"message", message}, {"error_code", error.code}};
+}
+
+http::Response error_answer(const Error& error) {
+  const json::object body = error_body(error);
+  http::Response response = http::json_response(http_status(error.kind), json::serialize(body));
   if (error.kind == ErrorKind::resource_exhausted) response.headers.set("Retry-After", "1");
   return response;
 }

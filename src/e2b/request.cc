@@ -67,12 +67,15 @@ Result<> read_lifecycle(JsonReader& r, Settings& settings) {
   return {};
 }
 
-// What asks for a part that is not here. An empty list or null asks for nothing.
+// An empty list or null asks for nothing.
+bool is_given(const json::object& body, std::string_view name) {
+  const json::value* value = body.if_contains(name);
+  return value && !value->is_null() && !(value->is_array() && value->get_array().empty()) && !(value->is_object() && value->get_object().empty());
+}
+
+// What asks for a part that is not here.
 Result<> refuse_what_is_missing(const json::object& body) {
-  const auto given = [&](const char* name) {
-    const json::value* value = body.if_contains(name);
-    return value && !value->is_null() && !(value->is_array() && value->get_array().empty()) && !(value->is_object() && value->get_object().empty());
-  };
+  const auto given = [&](std::string_view name) { return is_given(body, name); };
   if (given("volumeMounts")) return not_here("this server has no volumes: leave volumeMounts out, and keep files in the sandbox or a snapshot");
   if (given("mcp")) return not_here("this server starts no MCP gateway: leave mcp out, and start your MCP server as a command");
   if (given("iam")) return not_here("this server mints no workload identities: leave iam out, and bind credentials with network rules");
@@ -85,8 +88,7 @@ Result<> read_network(const json::object& network, Settings& settings) {
   settings.public_traffic = r.boolean("allowPublicTraffic", true);
   settings.mask_host = r.text("maskRequestHost", 0, 256, "");
   TRY_VOID(r.done());
-  if (network.contains("egressProxy") && !network.at("egressProxy").is_null())
-    return not_here("this server sends nothing through a proxy of yours: leave egressProxy out");
+  TRY_VOID(refuse_network(network));
   for (const char c : settings.mask_host)
     if (c <= 0x20 || c >= 0x7f || c == '/') return invalid("maskRequestHost must be an ASCII host, with a port or without");
   settings.network = network;
@@ -94,6 +96,13 @@ Result<> read_network(const json::object& network, Settings& settings) {
 }
 
 }  // namespace
+
+Result<> refuse_network(const json::object& network) {
+  if (is_given(network, "egressProxy")) return not_here("this server sends nothing through a proxy of yours: leave egressProxy out");
+  if (is_given(network, "httpsPorts"))
+    return not_here("this server speaks plain HTTP to the servers in a sandbox: leave httpsPorts out, and serve HTTP on those ports (towards clients it is TLS anyway)");
+  return {};
+}
 
 Task<json::object> read_body(http::Exchange& exchange) {
   CO_TRY(const std::string text, co_await exchange.read_body(kBodyLimit));

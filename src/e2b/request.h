@@ -25,6 +25,8 @@ struct CreateBody {
 };
 // `usual_timeout_s`, `usual_secure`: what the two versions of the call take when nothing is said.
 Result<CreateBody> read_create(const json::object& body, std::int64_t usual_timeout_s, bool usual_secure);
+// The network options that this server has not: not_supported. Of a create and of a change.
+Result<> refuse_network(const json::object& network);
 
 // A name of a template as SPACE knows it: "base" → "base:latest", "ns/base:default" → "base:latest". Lower case.
 Result<std::string> template_reference(std::string_view text);

@@ -38,6 +38,8 @@ TEST(Create, RefusesWhatCannotBe) {
   EXPECT_NE(refused(R"({"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]})").find("no volumes"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","iam":{"tokens":{"t":{}}}})").find("identities"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","network":{"egressProxy":{"address":"a:1"}}})").find("proxy"), std::string::npos);
+  EXPECT_EQ(refused(R"({"templateID":"base","network":{"httpsPorts":[]}})"), "");
+  EXPECT_NE(refused(R"({"templateID":"base","network":{"httpsPorts":[3000]}})").find("httpsPorts"), std::string::npos);
   EXPECT_NE(refused(R"({})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
 }

@@ -79,6 +79,7 @@ Task<> resume(State& state, http::Exchange& exchange) {
 // All of its egress options anew; those for what comes in stay.
 Task<> update_network(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_body(exchange));
+  CO_TRY_VOID(refuse_network(body));
   CO_TRY(const Found found, co_await find(state, exchange));
   if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", "sandbox " + found.sandbox.id + " is paused", "connect to it first: that wakes it");
   if (!state.parts.egress) co_return fail(control::egress_unavailable("this server has none"));

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/encoding.h"
-#include "base/log.h"
-#include "base/random.h"
+#include "e2b/copies.h"
 #include "e2b/network.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
@@ -13,12 +12,10 @@
 namespace space::e2b {
 namespace {
 
-using control::Operation;
 using control::OperationKind;
 using control::Sandbox;
 
 constexpr std::size_t kPage = 500;
-constexpr std::chrono::seconds kPatience{120};
 
 // The policy of a new sandbox, checked by the gateway; "" where there is none.
 Task<std::string> network_of(State& state, const Settings& settings) {
@@ -30,40 +27,23 @@ Task<std::string> network_of(State& state, const Settings& settings) {
 
 Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::string reference) {
   auto size = co_await state.parts.node.template_size(reference);
-  if (!size && size.error().kind == ErrorKind::not_found)
-    co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id), "see what there is: GET /templates, or `space template ls`");
-  if (!size) co_return fail(std::move(size).error());
+  if (!size && size.error().kind != ErrorKind::not_found) co_return fail(std::move(size).error());
+  std::vector<Snapshot> snapshots;
+  if (!size) {
+    CO_TRY(snapshots, co_await find_snapshots(state, tenant, template_id_of(reference)));
+    if (snapshots.empty())
+      co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id), "see what there is: GET /templates, or `space template ls`");
+  }
+  CO_TRY(std::string document, co_await network_of(state, wanted.settings));
+  if (!size) co_return co_await make_from(state, std::move(tenant), std::move(snapshots.front()), std::move(wanted), std::move(document));
   Sandbox sandbox;
-  sandbox.id = new_id();
   sandbox.tenant = std::move(tenant);
   sandbox.template_reference = std::move(reference);
   sandbox.cpus = size->cpus;
   sandbox.memory_mib = size->memory_mib;
   sandbox.disk_mib = size->disk_mib;
-  sandbox.metadata = std::move(wanted.metadata);
-  sandbox.time_limit_s = wanted.settings.timeout_s;
-  sandbox.created_ms = state.parts.clock.wall_ms();
-  CO_TRY(sandbox.egress, co_await network_of(state, wanted.settings));
-  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.id, 1, sandbox.egress};
-  json::object env{{"E2B_SANDBOX", "true"}, {"E2B_SANDBOX_ID", sandbox.id}, {"E2B_TEMPLATE_ID", template_id_of(sandbox.template_reference)}};
-  for (const auto& [name, value] : wanted.env) env[name] = value;
-  Operation operation;
-  operation.id = new_id();
-  operation.tenant = sandbox.tenant;
-  operation.sandbox = sandbox.id;
-  operation.kind = OperationKind::create;
-  operation.created_ms = sandbox.created_ms;
-  const json::object request{{"env", std::move(env)}};
-  operation.request = json::serialize(request);
-  CO_TRY_VOID(co_await put_settings(state, sandbox.id, std::move(wanted.settings)));
-  CO_TRY(control::Accepted accepted, co_await state.parts.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
-  // A gateway that does not take it now is told again, and allows nothing until then.
-  if (state.parts.egress && !network.document.empty())
-    if (auto told = co_await state.parts.egress->put(network); !told) log::warn("egress.policy_not_applied", {{"sandbox", network.sandbox}, {"error", told.error()}});
-  CO_TRY(const Operation over, co_await state.parts.engine.wait(accepted.sandbox.tenant, accepted.operation.id, kPatience));
-  if (over.state != control::OperationState::succeeded)
-    co_return fail(over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));
-  co_return co_await state.parts.store.find_sandbox(accepted.sandbox.tenant, accepted.sandbox.id);
+  sandbox.egress = std::move(document);
+  co_return co_await launch(state, std::move(sandbox), std::move(wanted), "");
 }
 
 Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout_s, bool usual_secure) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/encoding.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
@@ -92,6 +93,34 @@ Task<control::Sandbox> change(State& state, std::string tenant, std::string id, 
     co_return fail(over.error.value_or(Error{ErrorKind::internal, "operation_failed", "the operation failed", ""}));
   if (kind == OperationKind::remove) co_return std::move(accepted.sandbox);
   co_return co_await state.parts.store.find_sandbox(tenant, over.sandbox);
+}
+
+Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody wanted, std::string checkpoint) {
+  sandbox.id = new_id();
+  sandbox.metadata = std::move(wanted.metadata);
+  sandbox.time_limit_s = wanted.settings.timeout_s;
+  sandbox.created_ms = state.parts.clock.wall_ms();
+  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress};
+  json::object env{{"E2B_SANDBOX", "true"}, {"E2B_SANDBOX_ID", sandbox.id}, {"E2B_TEMPLATE_ID", template_id_of(sandbox.template_reference)}};
+  for (const auto& [name, value] : wanted.env) env[name] = value;
+  control::Operation operation;
+  operation.id = new_id();
+  operation.tenant = sandbox.tenant;
+  operation.sandbox = sandbox.id;
+  operation.kind = OperationKind::create;
+  operation.created_ms = sandbox.created_ms;
+  json::object request{{"env", std::move(env)}};
+  if (!checkpoint.empty()) request["checkpoint"] = checkpoint;
+  operation.request = json::serialize(request);
+  CO_TRY_VOID(co_await put_settings(state, sandbox.id, std::move(wanted.settings)));
+  CO_TRY(control::Accepted accepted, co_await state.parts.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
+  // A gateway that does not take it now is told again, and allows nothing until then.
+  if (state.parts.egress && !network.document.empty())
+    if (auto told = co_await state.parts.egress->put(network); !told) log::warn("egress.policy_not_applied", {{"sandbox", network.sandbox}, {"error", told.error()}});
+  CO_TRY(const control::Operation over, co_await state.parts.engine.wait(accepted.sandbox.tenant, accepted.operation.id, kPatience));
+  if (over.state != OperationState::succeeded)
+    co_return fail(over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));
+  co_return co_await state.parts.store.find_sandbox(accepted.sandbox.tenant, accepted.sandbox.id);
 }
 
 Task<> pause(State& state, Found found, bool memory) {

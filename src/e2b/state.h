@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "e2b/e2b.h"
+#include "e2b/request.h"
 #include "e2b/settings.h"
 #include "http/router.h"
 
@@ -48,6 +49,9 @@ Task<> put_settings(State& state, std::string id, Settings settings);
 // One operation, from its acceptance to its end; its error when it failed.
 // `request`: the operation's own words, as JSON.
 Task<control::Sandbox> change(State& state, std::string tenant, std::string id, control::OperationKind kind, std::string request = {});
+// A new sandbox whose template, size and network are set; it gets the rest, and runs when this returns. Out of the checkpoint of that
+// id, unless it is "".
+Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody wanted, std::string checkpoint);
 Task<> pause(State& state, Found found, bool memory);
 Task<Found> wake(State& state, Found found, bool memory = true);  // without memory: boots from its disk
 
@@ -59,11 +63,13 @@ Task<Tokens> tokens_of(State& state, const control::Sandbox& sandbox);
 const std::string& tenant_of(const http::Exchange& exchange);
 Task<> reply(http::Exchange& exchange, int status, const json::value& body);
 Task<> reply_empty(http::Exchange& exchange);  // 204
-http::Response error_answer(const Error& error);  // {"code","message","error_code"}
+json::object error_body(const Error& error);      // {"code","message","error_code"}
+http::Response error_answer(const Error& error);
 
 // The routes, by subject.
 void add_sandbox_routes(State& state);
 void add_lifecycle_routes(State& state);
+void add_snapshot_routes(State& state);   // snapshots, forks
 void add_figure_routes(State& state);    // metrics, logs
 void add_template_routes(State& state);
 void add_missing_routes(State& state);   // what E2B has and this server has not

@@ -285,6 +285,39 @@ def _():
     same((s.is_running(), s.files.read("kept")), (True, "k"))
 
 
+@check("Sandbox.fork")
+def _():
+    child = s.fork(timeout=120)[0]
+    assert child.sandbox_id != s.sandbox_id
+    same(child.files.read("kept"), "k")
+    child.files.write("kept", "child")
+    same(s.files.read("kept"), "k")
+    child.kill()
+
+
+snapshots = []
+
+
+@check("Sandbox.create_snapshot")
+def _():
+    snapshots.append(s.create_snapshot())
+    s.files.write("kept", "later")
+    child = Sandbox.create(snapshots[0].snapshot_id, timeout=120)
+    same((child.files.read("kept"), s.files.read("kept")), ("k", "later"))
+    child.kill()
+    raises(SandboxException, lambda: s.create_snapshot(mode="filesystem"), "memory")
+
+
+@check("Sandbox.list_snapshots")
+def _():
+    same([one.snapshot_id for one in s.list_snapshots().next_items()], [snapshots[0].snapshot_id])
+
+
+@check("Sandbox.delete_snapshot")
+def _():
+    same((Sandbox.delete_snapshot(snapshots[0].snapshot_id), Sandbox.delete_snapshot(snapshots[0].snapshot_id)), (True, False))
+
+
 @check("Sandbox.create with a wrong template")
 def _():
     raises(SandboxException, lambda: Sandbox.create("nothing-there"), "not found")
