@@ -7,6 +7,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kMostHeld = 32 << 20;
+constexpr uInt kPiece = 16 << 10;  // grown by so much at a time
 
 tl::unexpected<Error> wrong() {
   return fail(ErrorKind::unavailable, "upstream_encoding", "its compressed answer to a request with a credential cannot be read", "try again later");
@@ -43,31 +44,26 @@ Result<std::string> Inflater::push(std::string_view bytes, bool last) {
   if (s.ended && !bytes.empty()) return wrong();
   s.stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
   s.stream.avail_in = static_cast<uInt>(bytes.size());
-  while (s.started && !s.ended && s.stream.avail_in > 0) {
+  // One more piece of room, filled as far as the input goes.
+  const auto step = [&] {
     const std::size_t before = out.size();
-    out.resize(before + (16 << 10));
+    out.resize(before + kPiece);
     s.stream.next_out = reinterpret_cast<Bytef*>(out.data() + before);
-    s.stream.avail_out = 16 << 10;
+    s.stream.avail_out = kPiece;
     const int result = inflate(&s.stream, Z_NO_FLUSH);
     out.resize(out.size() - s.stream.avail_out);
-    if (result == Z_STREAM_END) {
-      if (s.stream.avail_in > 0) return wrong();
-      s.ended = true;
-    } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return wrong();
-    }
+    if (result == Z_STREAM_END) s.ended = true;
+    return result;
+  };
+  while (s.started && !s.ended && s.stream.avail_in > 0) {
+    const int result = step();
+    if (s.ended ? s.stream.avail_in > 0 : result != Z_OK && result != Z_BUF_ERROR) return wrong();
     if (out.size() > kMostHeld) return wrong();
   }
   // What fits the window exactly may still be inside.
   while (s.started && !s.ended && s.stream.avail_out == 0) {
-    const std::size_t before = out.size();
-    out.resize(before + (16 << 10));
-    s.stream.next_out = reinterpret_cast<Bytef*>(out.data() + before);
-    s.stream.avail_out = 16 << 10;
-    const int result = inflate(&s.stream, Z_NO_FLUSH);
-    out.resize(out.size() - s.stream.avail_out);
-    if (result == Z_STREAM_END) s.ended = true;
-    else if (result != Z_OK) break;
+    const int result = step();
+    if (!s.ended && result != Z_OK) break;
     if (out.size() > kMostHeld) return wrong();
   }
   if (last && s.started && !s.ended) return wrong();

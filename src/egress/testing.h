@@ -17,6 +17,7 @@
 #include "egress/flow.h"
 #include "egress/sandbox.h"
 #include "http/server.h"
+#include "http/test_support.h"
 
 namespace space::egress::test {
 
@@ -41,18 +42,7 @@ inline asio::awaitable<std::string> receive(http::Stream& stream, std::string en
   co_return seen;
 }
 
-// Runs a coroutine on a fresh loop until it ends, at most ten seconds.
-inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body) {
-  asio::io_context loop(1);
-  bool ended = false;
-  asio::co_spawn(loop, body(loop.get_executor()), [&](std::exception_ptr error) {
-    ended = true;
-    loop.stop();
-    if (error) std::rethrow_exception(error);
-  });
-  loop.run_for(std::chrono::seconds(10));
-  EXPECT_TRUE(ended) << "the test did not end in time";
-}
+inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body) { http::test::run(body, std::chrono::seconds(10)); }
 
 class Gateway {
  public:
