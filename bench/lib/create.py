@@ -59,37 +59,31 @@ def _bare(recipe, namespace, boot, argv):
     return vm
 
 
-def _start(api, recipe, count):
+def _beside_bare(api, recipe, count, warm_ups, boot, before=lambda: None):
+    """A create with its first command, and the peer's VM from nothing to the same, in turns: both sides' milliseconds."""
     ours, peer = [], []
-    for i in range(count + 2):
+    for i in range(count + warm_ups):
+        before()
         ms, sandbox = timed(lambda: _create(api, ['true']))
         api.delete(sandbox)
         namespace = Namespace()
-        bare_ms, vm = timed(lambda: _bare(recipe, namespace, False, ['true']))
+        bare_ms, vm = timed(lambda: _bare(recipe, namespace, boot, ['true']))
         vm.destroy()
         namespace.close()
-        if i >= 2:
+        if i >= warm_ups:
             ours.append(ms)
             peer.append(bare_ms)
-    return Result(ours, peer)
+    return ours, peer
+
+
+def _start(api, recipe, count):
+    return Result(*_beside_bare(api, recipe, count, 2, False))
 
 
 def _boot(server, recipe, count):
     """A create as users get it, with the pools on, beside a boot of the same kernel, initramfs and disk."""
-    ours, peer = [], []
     api = server.api()
-    for i in range(count + 1):
-        _wait_ready(api)
-        ms, sandbox = timed(lambda: _create(api, ['true']))
-        api.delete(sandbox)
-        namespace = Namespace()
-        boot_ms, vm = timed(lambda: _bare(recipe, namespace, True, ['true']))
-        vm.destroy()
-        namespace.close()
-        if i >= 1:
-            ours.append(ms)
-            peer.append(boot_ms)
-    return Result(ours, peer, 'create with the pools on; with them off it is create.start')
+    return Result(*_beside_bare(api, recipe, count, 1, True, lambda: _wait_ready(api)), 'create with the pools on; with them off it is create.start')
 
 
 def _ready(server, recipe, count):
