@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "cli/command_line.h"
+#include "cli/confinement.h"
 #include "cli/exit_status.h"
 #include "egress/egress.h"
 #include "node/node.h"
@@ -81,6 +82,10 @@ int run_api(const ServerSettings& s) {
 }
 
 int run_role(Role role, const ServerSettings& settings) {
+  if (const auto confined = cli::confine(role, settings); !confined) {
+    log::error("role.not_confined", {{"error", confined.error()}});
+    return cli::kCannotServe;
+  }
   switch (role) {
     case Role::warden: return run_warden(settings);
     case Role::egress: return run_egress(settings);

@@ -69,6 +69,8 @@ uid_t uid_at_start(Role role, const ServerSettings& settings) {
   // Its own group: a Ctrl-C on the terminal reaches the supervisor alone, which then stops the roles in order.
   if (::setpgid(0, 0) != 0) give_up("setpgid");
   if (uid != 0) {
+    for (int capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability)
+      if (::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) give_up("empty the bounding set");
     if (::setgroups(0, nullptr) != 0) give_up("setgroups");
     if (::setresgid(uid, uid, uid) != 0) give_up("setresgid");
     if (::setresuid(uid, uid, uid) != 0) give_up("setresuid");
