@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::chrono::milliseconds kEvery{500};
+constexpr std::size_t kLongestLine = 8 << 10;
 constexpr std::size_t kMostUnwritten = 32 << 20;
 
 void rotate(const fs::path& file, int files) {
@@ -48,8 +49,16 @@ void AuditLog::append(const std::string& tenant, json::object event) {
   entry.sandbox = text_of("sandbox");
   entry.kind = text_of("kind");
   json::object line{{"sequence", entry.sequence}, {"time", rfc3339(clock_.wall_ms())}, {"tenant", tenant}};
-  for (auto& [key, value] : event) line[key] = value;
+  // A worker may have been taken over: it does not choose these, nor fill the log with one line.
+  for (auto& [key, value] : event)
+    if (!line.contains(key)) line[key] = value;
   entry.text = json::serialize(line);
+  if (entry.text.size() > kLongestLine) {
+    entry.kind = "security";
+    const json::object instead{{"sequence", entry.sequence}, {"time", line["time"]}, {"tenant", tenant}, {"sandbox", entry.sandbox},
+                               {"kind", entry.kind}, {"verdict", "error"}, {"reason", "a worker sent an event that is too long for the log"}};
+    entry.text = json::serialize(instead);
+  }
   if (unwritten_.size() + entry.text.size() < kMostUnwritten) unwritten_.append(entry.text).push_back('\n');
   else ++lost_;
   bytes_ += entry.text.size();
