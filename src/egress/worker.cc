@@ -143,8 +143,13 @@ Result<> Worker::set_sandbox(const json::object& body) {
   if (const auto* total = body.if_contains("total_bytes"); total && total->is_int64()) entry->budget().restore_total(static_cast<std::uint64_t>(total->get_int64()));
   auto settings = std::make_shared<Settings>();
   if (const auto* document = body.if_contains("settings"); document && document->is_object()) {
-    // The parent has checked it; should this process read it differently, then nothing is allowed.
-    TRY(*settings, Settings::parse(document->get_object()));
+    auto parsed = Settings::parse(document->get_object());
+    if (!parsed) {
+      // The parent has checked it; should this process read it differently, then nothing is allowed.
+      entry->update(std::move(settings));
+      return fail(std::move(parsed).error());
+    }
+    *settings = std::move(*parsed);
   }
   entry->update(std::move(settings));
   return {};
