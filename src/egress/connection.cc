@@ -67,6 +67,10 @@ asio::awaitable<void> pass_on(Flow& flow, http::Stream& guest, Verdict verdict, 
 }  // namespace
 
 asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd accepted) {
+  struct Over {  // the sandbox counted it when it accepted
+    Sandbox& sandbox;
+    ~Over() { --sandbox.admitted; }
+  } over{*sandbox};
   const auto dialled = sandbox->services().original_destination(accepted.get());
   auto socket = http::adopt_socket(sandbox->services().executor, std::move(accepted));
   if (!socket) co_return;

@@ -219,6 +219,42 @@ TEST(Gateway, CutsWhatANewPolicyForbids) {
   });
 }
 
+TEST(Gateway, HoldsABurstToTheLimitOfConnections) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto quiet = [](http::Stream& stream) -> asio::awaitable<void> {
+      co_await send(stream, "hello\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(quiet);
+    gateway.set(kTcp, "[]", R"({"connections":2})");
+    // The first one says what is dialled; the others wait in the queue together, for one round of the loop that accepts them.
+    std::vector<std::unique_ptr<http::Stream>> guests;
+    guests.push_back(co_await gateway.dial("a.example.com"));
+    for (int i = 0; i < 5; ++i) {
+      asio::ip::tcp::socket socket(executor);
+      socket.connect({asio::ip::make_address("127.0.0.1"), gateway.ports[0]});
+      auto adopted = http::adopt_socket(executor, Fd(socket.release()));
+      guests.push_back(http::make_plain_stream(std::move(*adopted)));
+    }
+    int served = 0, cut = 0;
+    for (const auto& guest : guests) {
+      const std::string got = co_await receive(*guest, "\n");
+      served += got == "hello\n" ? 1 : 0;
+      cut += got == "<cut>" ? 1 : 0;
+    }
+    EXPECT_EQ(served, 2);
+    EXPECT_EQ(cut, 4);
+    EXPECT_TRUE(gateway.saw("limit", "deny"));
+    // A place is free again once a connection is over.
+    guests.clear();
+    co_await sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(gateway.sandbox->admitted, 0U);
+    auto again = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*again, "\n"), "hello\n");
+  });
+}
+
 TEST(Gateway, StopsWhenTheBytesAreUsedUp) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);

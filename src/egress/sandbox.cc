@@ -86,7 +86,7 @@ Result<> Sandbox::serve(std::vector<Fd> fds) {
     const auto self = weak.lock();
     if (!self) return;
     const std::uint32_t most = self->settings_->limits.connections;
-    if (most != 0 && self->flows_.size() >= most) {
+    if (most != 0 && self->admitted >= most) {
       // Closed with unread data or not, the guest must see a refusal and no tidy end.
       const linger hard{1, 0};
       ::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -97,6 +97,7 @@ Result<> Sandbox::serve(std::vector<Fd> fds) {
       event.reason = fmt::format("the sandbox has {} connections open, as many as it may", most);
       return self->report(std::move(event));
     }
+    ++self->admitted;
     spawn(self->services_.executor, serve_connection(self, std::move(accepted)));
   }));
   spawn(services_.executor, Sockets::accept_from(sockets, sockets->dns_tcp, [weak](Fd accepted) {

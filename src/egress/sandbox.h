@@ -63,6 +63,10 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   asio::awaitable<std::uint32_t> number_of(std::string name);
   void report(Event event);  // adds the id and the generation; bounded in rate
 
+  // Connections that were accepted and are not over yet. Counted before serve_connection() runs, which counts down: those that are
+  // accepted in one burst must not all see the count from before it.
+  std::size_t admitted = 0;
+
   void add(Flow& flow) { flows_.insert(&flow); }
   void remove(Flow& flow) { flows_.erase(&flow); }
   std::size_t open_connections() const { return flows_.size(); }
