@@ -13,6 +13,7 @@ namespace space::egress {
 class Bucket {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  explicit Bucket(std::uint64_t rate = 0) : rate_(rate) {}
   void set_rate(std::uint64_t rate) { rate_ = rate; }
   // Takes `amount`, going below zero when it must; how long to wait until the bucket is even again.
   std::chrono::milliseconds take(std::uint64_t amount, Time now);

@@ -42,6 +42,14 @@ void ResolverCache::put(const std::string& name, std::vector<Address> addresses,
   entries_[name] = {std::move(addresses), now + life};
 }
 
+bool ResolverCache::may_ask(const std::string& name, Time now) {
+  std::erase_if(asked_, [now](const auto& asked) { return now - asked.second >= std::chrono::seconds(1); });
+  if (asked_.contains(name)) return true;
+  if (!questions_.try_take(1, now)) return false;
+  asked_.emplace(name, now);
+  return true;
+}
+
 std::vector<Endpoint> Resolver::parse_resolv_conf(std::string_view text) {
   std::vector<Endpoint> servers;
   while (!text.empty() && servers.size() < 3) {
@@ -68,6 +76,8 @@ Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& ca
   }
   // What a single label means depends on the machine that asks.
   if (name.find('.') == std::string::npos || name.ends_with(".localhost")) co_return missing();
+  if (!cache.may_ask(name, std::chrono::steady_clock::now()))
+    co_return fail(ErrorKind::resource_exhausted, "too_many_lookups", "this sandbox looked up more than 20 new names in a second", "wait a moment");
   std::vector<Address> addresses;
   std::uint32_t ttl = 3600;
   for (const DnsType type : {DnsType::a, DnsType::aaaa}) {

@@ -10,6 +10,7 @@
 
 #include "base/async.h"
 #include "egress/dns_message.h"
+#include "egress/limits.h"
 #include "egress/socket_address.h"
 
 namespace space::egress {
@@ -21,6 +22,9 @@ class ResolverCache {
   using Time = std::chrono::steady_clock::time_point;
   const std::vector<Address>* find(const std::string& name, Time now) const;
   void put(const std::string& name, std::vector<Address> addresses, std::chrono::seconds life, Time now);
+  // Whether this name may be asked for now: names under a wildcard must not become a channel of any width. Many connections to
+  // one name that open together count as one.
+  bool may_ask(const std::string& name, Time now);
 
  private:
   struct Entry {
@@ -28,6 +32,8 @@ class ResolverCache {
     Time until;
   };
   std::map<std::string, Entry> entries_;
+  std::map<std::string, Time> asked_;  // within the last second; no longer than the rate lets it grow
+  Bucket questions_{20};
 };
 
 class Resolver {
