@@ -146,6 +146,11 @@ Checked<Injection> inject(const CredentialTable& table, const Settings& settings
   return injection;
 }
 
+void wipe_fields(http::Headers& headers) {
+  // In place: setting another value would leave the old bytes in freed memory.
+  for (const auto& [name, value] : headers.fields()) wipe_string(const_cast<std::string&>(value));
+}
+
 Scrubber::Scrubber(const Injection& injection) : patterns_(injection.patterns) {
   // The longest first, so that a form that holds another one goes whole.
   std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) { return a->view().size() > b->view().size(); });

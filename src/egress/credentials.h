@@ -36,6 +36,9 @@ struct Injection {
 // placeholder anywhere but in its own place and request is refused: it would tell that host about the binding, or be a mistake.
 Checked<Injection> inject(const CredentialTable& table, const Settings& settings, bool tls, CheckedRequest& request, http::Headers& headers);
 
+// Overwrites the values of a request's fields once they went out, for those that held a secret.
+void wipe_fields(http::Headers& headers);
+
 // Replaces secrets in a stream by as many asterisks, so that lengths stay. Holds bytes back only while they could be the beginning
 // of a secret.
 class Scrubber {

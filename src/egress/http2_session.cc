@@ -229,6 +229,10 @@ void Http2Session::pass_on(Http2Stream& stream, bool ended) {
   const std::int32_t id = nghttp2_submit_request(up_, nullptr, nv.data(), nv.size(), ended ? nullptr : &body, nullptr);
   for (auto& [name, value] : fields)
     if (stream.scrubber.active()) wipe_string(value);
+  if (stream.scrubber.active()) {
+    wipe_fields(stream.head.headers);
+    wipe_string(stream.request.target);
+  }
   if (id < 0) return refuse(stream, upstream_refusal({ErrorKind::unavailable, "upstream_closed", "it takes no more requests on this connection", "try again"}));
   stream.upstream_id = id;
   stream.upstream_open = true;

@@ -67,6 +67,11 @@ class Session {
     dead.swap(dead_);
     const auto outcome = co_await exchange.run(*injection, std::move(dead));
     flow_.set_request("", "");
+    if (!injection->names.empty()) {
+      // However it ended, no copy of the secret stays in freed memory. The log takes the path from elsewhere.
+      wipe_fields(head->headers);
+      wipe_string(request->target);
+    }
     if (outcome.refusal) {
       co_await refuse(*outcome.refusal, *head);
       co_return false;
