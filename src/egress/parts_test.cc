@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "egress/audit.h"
 #include "egress/channel.h"
 #include "egress/credentials.h"
 #include "egress/explain.h"
@@ -9,6 +10,7 @@
 #include "egress/limits.h"
 #include "egress/name_map.h"
 #include "egress/records.h"
+#include "egress/resolver.h"
 #include "egress/testing.h"
 #include "egress/vault.h"
 #include "base/unix_socket.h"
@@ -195,6 +197,39 @@ TEST(Bucket, GivesASecondsWorthAndThenMakesWait) {
   EXPECT_FALSE(bucket.try_take(1, now));
   EXPECT_TRUE(bucket.try_take(50, now + 500ms));
   EXPECT_GE(bucket.take(100, now + 500ms), 1000ms);
+}
+
+TEST(ResolverCache, LetsTwentyNewNamesOutInASecondAndCountsANameOnce) {
+  ResolverCache cache;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(cache.may_ask("same.example.com", start));
+  for (int i = 0; i < 19; ++i) EXPECT_TRUE(cache.may_ask(fmt::format("n{}.example.com", i), start)) << i;
+  EXPECT_FALSE(cache.may_ask("one-more.example.com", start));
+  EXPECT_TRUE(cache.may_ask("same.example.com", start));
+  EXPECT_TRUE(cache.may_ask("one-more.example.com", start + std::chrono::milliseconds(100)));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(cache.may_ask(fmt::format("m{}.example.com", i), start + std::chrono::seconds(5))) << i;
+  EXPECT_FALSE(cache.may_ask("same.example.com", start + std::chrono::seconds(5)));
+}
+
+TEST(AuditLog, KeepsItsOwnFieldsAndLinesOfBoundedLength) {
+  asio::io_context loop;
+  BlockingPool disk(1);
+  auto folder = TempDir::make("/tmp", "egress-audit-").value();
+  AuditLog log(loop.get_executor(), disk, folder.path(), system_clock(), {});
+  log.append("t", {{"tenant", "other"}, {"time", "never"}, {"sequence", 1}, {"sandbox", "s"}, {"kind", "dns"}, {"name", "a.example.com"}});
+  const AuditEntry* first = log.after(0);
+  ASSERT_NE(first, nullptr);
+  const json::object line = parse_json_object(first->text).value();
+  EXPECT_EQ(line.at("tenant").as_string(), "t");
+  EXPECT_NE(line.at("time").as_string(), "never");
+  EXPECT_EQ(line.at("sequence").to_number<std::uint64_t>(), first->sequence);
+  EXPECT_EQ(line.at("name").as_string(), "a.example.com");
+  log.append("t", {{"sandbox", "s"}, {"kind", std::string(100'000, 'k')}, {"name", std::string(100'000, 'n')}});
+  const AuditEntry* second = log.after(first->sequence);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->kind, "security");
+  EXPECT_LT(second->text.size(), 1'000U);
+  EXPECT_EQ(parse_json_object(second->text).value().at("sandbox").as_string(), "s");
 }
 
 TEST(Explain, SaysWhatTheGatewayWouldDo) {

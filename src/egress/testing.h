@@ -101,7 +101,8 @@ class Gateway {
   }
 
   // Every connection to the upstream runs `serve`. With a name, in TLS with a certificate for that name.
-  void upstream(Serve serve, std::string tls_name = "") {
+  void upstream(Serve serve, std::string tls_name = "", std::string protocol = "http/1.1") {
+    upstream_protocol_ = std::move(protocol);
     upstream_ = std::make_unique<asio::ip::tcp::acceptor>(executor_, asio::ip::tcp::endpoint(asio::ip::make_address("127.0.0.1"), 0));
     upstream_port = upstream_->local_endpoint().port();
     spawn(executor_, accept(std::move(serve), std::move(tls_name)));
@@ -120,9 +121,9 @@ class Gateway {
   }
 
   // The same in TLS, trusting the sandbox's CA alone. nullptr: the handshake failed.
-  asio::awaitable<std::unique_ptr<http::Stream>> dial_tls(std::string host, std::string server_name = "") {
+  asio::awaitable<std::unique_ptr<http::Stream>> dial_tls(std::string host, std::string server_name = "", std::string protocol = "http/1.1") {
     auto plain = co_await dial(host);
-    const std::vector<std::string> protocols{"http/1.1"};
+    const std::vector<std::string> protocols{protocol};
     auto ssl = guest_tls_->connect(server_name.empty() ? host : server_name, protocols);
     auto stream = std::make_unique<TlsStream>(std::move(plain), std::move(*ssl));
     const auto done = co_await stream->handshake();
@@ -172,7 +173,7 @@ class Gateway {
 
   asio::awaitable<void> serve_one(Serve serve, std::unique_ptr<http::Stream> stream, std::string tls_name) {
     if (!tls_name.empty()) {
-      auto ssl = upstream_authority_->accept(tls_name, "http/1.1");
+      auto ssl = upstream_authority_->accept(tls_name, upstream_protocol_);
       auto tls = std::make_unique<TlsStream>(std::move(stream), std::move(*ssl));
       const auto done = co_await tls->handshake();
       if (!done) co_return;
@@ -192,6 +193,7 @@ class Gateway {
   std::unique_ptr<Dialer> dialer_;
   Services services_;
   Endpoint dialled_;
+  std::string upstream_protocol_;
   std::int64_t generation_ = 0;
 };
 
