@@ -8,7 +8,8 @@ DATA = os.environ.get('SPACE_DATA', '/var/lib/space')
 
 
 class Server:
-    def __init__(self, pool_ready=0, pool_spawned=0):
+    def __init__(self, pool_ready=0, pool_spawned=0, options=None):
+        """`options`: of `space serve`, instead of the pools'; [] is the product as it comes."""
         self.binary = os.environ.get('SPACE_BINARY', f'{ROOT}/build/release/space')
         # On the data folder's disk, so that what is measured is what an installation has.
         self.folder = tempfile.mkdtemp(prefix='space-bench-', dir='/var/tmp')
@@ -21,7 +22,8 @@ class Server:
         self.log = open(f'{self.folder}/log', 'w')
         self.process = subprocess.Popen(
             [self.binary, 'serve', '--data-dir', self.data, '--run-dir', self.run, '--templates-dir', f'{DATA}/templates', '--bases-dir', self.bases,
-             '--listen', f'127.0.0.1:{self.port}', '--pool-ready', str(pool_ready), '--pool-spawned', str(pool_spawned)],
+             '--listen', f'127.0.0.1:{self.port}',
+             *(['--pool-ready', str(pool_ready), '--pool-ready-most', '0', '--pool-spawned', str(pool_spawned)] if options is None else options)],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
         try:
             self._wait()

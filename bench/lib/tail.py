@@ -6,7 +6,7 @@ from server import Server
 
 
 def measure(names, quick):
-    with Server(pool_ready=2, pool_spawned=2) as server:
+    with Server(options=[]) as server:  # the pools as they come
         capacity = _saturation(server, 10 if quick else 30)
         times = _poisson(server, capacity * .7, 15 if quick else 120)
     ratio = quantile(times, .99) / quantile(times, .5)

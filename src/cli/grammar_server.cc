@@ -23,6 +23,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
       ->check(CLI::IsMember({"qemu", "sim"}))
       ->capture_default_str();
   app.add_option("--pool-ready", s.pool_ready, "Sandboxes kept loaded, for creates that take no time")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_option("--pool-ready-most", s.pool_ready_most, "As many as that while creates come quickly (0: always --pool-ready)")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_flag("--no-limits", s.no_limits, "Serve although this host cannot limit memory, processes and CPU of a VM");
   app.add_flag("--tenants-on-tcg", s.tenants_on_tcg, "Let several tenants share this host although it has no hardware virtualisation (docs/security.md)");

@@ -52,6 +52,7 @@ int run_node(const ServerSettings& s) {
   config.api_uid = s.api_uid();
   config.pool_spawned = s.pool_spawned;
   config.pool_ready = s.pool_ready;
+  config.pool_ready_most = s.pool_ready_most;
   config.log_level = s.log_level;
   return node::run(config);
 }

@@ -15,6 +15,7 @@ using std::chrono::steady_clock;
 constexpr milliseconds kLongestYield{250};
 constexpr milliseconds kAfterFailure{2'000};
 constexpr milliseconds kIdle{3'600'000};
+constexpr milliseconds kUnused{60'000};
 
 }  // namespace
 
@@ -47,6 +48,8 @@ Pools::Kind& Pools::kind_of(const std::shared_ptr<const tmpl::Base>& base) {
     }
     found = kinds_.emplace(base->key, Kind{}).first;
     found->second.base = base;
+    found->second.wanted = limits_.ready;
+    found->second.counted_from = steady_clock::now();
   }
   found->second.last_use = ++uses_;
   wake_->notify_all();
@@ -66,10 +69,35 @@ std::optional<Pools::Taken> Pools::take(const std::shared_ptr<const tmpl::Base>&
     store->pop_front();
     *taken.machine.on_end = nullptr;
     ++(taken.ready || limits_.ready == 0 ? kind.hits : kind.misses);
+    kind.unused = std::min(kind.unused, kind.ready.size());
+    if (kind.ready.empty()) raise(kind);
     return taken;
   }
   ++kind.misses;
+  raise(kind);
   return std::nullopt;
+}
+
+// By a half, because creates come in bursts: going up by ones would miss once for each.
+void Pools::raise(Kind& kind) {
+  kind.unused = 0;
+  kind.wanted = std::max(kind.wanted, std::min(limits_.ready_most, kind.wanted + (kind.wanted + 1) / 2));
+}
+
+void Pools::give_back() {
+  for (auto& [key, kind] : kinds_) {
+    if (steady_clock::now() < kind.counted_from + kUnused) continue;
+    kind.wanted = std::max(limits_.ready, kind.wanted - std::min(kind.wanted, (kind.unused + 1) / 2));
+    std::vector<Machine> surplus;
+    while (kind.ready.size() > kind.wanted) {
+      *kind.ready.back().on_end = nullptr;
+      surplus.push_back(std::move(kind.ready.back()));
+      kind.ready.pop_back();
+    }
+    kind.unused = kind.ready.size();
+    kind.counted_from = steady_clock::now();
+    if (!surplus.empty()) spawn(executor_, discard(std::move(surplus)));
+  }
 }
 
 asio::awaitable<void> Pools::forget(std::string template_digest) {
@@ -88,7 +116,7 @@ asio::awaitable<void> Pools::forget(std::string template_digest) {
 std::vector<PoolStats> Pools::stats() const {
   std::vector<PoolStats> all;
   for (const auto& [key, kind] : kinds_)
-    all.push_back({kind.base->release.digest, kind.base->size, kind.spawned.size(), kind.ready.size(), kind.hits, kind.misses});
+    all.push_back({kind.base->release.digest, kind.base->size, kind.spawned.size(), kind.ready.size(), kind.wanted, kind.hits, kind.misses});
   return all;
 }
 
@@ -96,7 +124,7 @@ std::vector<PoolStats> Pools::stats() const {
 Pools::Kind* Pools::hungriest() {
   Kind* best = nullptr;
   for (auto& [key, kind] : kinds_) {
-    if (kind.ready.size() >= limits_.ready && kind.spawned.size() >= limits_.spawned) continue;
+    if (kind.ready.size() >= kind.wanted && kind.spawned.size() >= limits_.spawned) continue;
     if (kind.not_before > steady_clock::now()) continue;
     if (!best || kind.last_use > best->last_use) best = &kind;
   }
@@ -108,8 +136,10 @@ asio::awaitable<void> Pools::fill() {
   while (!stopping_) {
     const Kind* next = hungriest();
     if (!next) {
+      give_back();
+      const bool grown = std::any_of(kinds_.begin(), kinds_.end(), [this](const auto& k) { return k.second.wanted > limits_.ready; });
       const bool waits_for_retry = std::any_of(kinds_.begin(), kinds_.end(), [](const auto& k) { return k.second.not_before > steady_clock::now(); });
-      co_await wake->wait_for(waits_for_retry ? kAfterFailure : kIdle);
+      co_await wake->wait_for(waits_for_retry ? kAfterFailure : grown ? kUnused : kIdle);
       continue;
     }
     if (foreground_ > 0) {
@@ -127,7 +157,7 @@ asio::awaitable<void> Pools::fill() {
 }
 
 asio::awaitable<void> Pools::fill_one(std::string key) {
-  const bool ready = kinds_.at(key).ready.size() < limits_.ready;
+  const bool ready = kinds_.at(key).ready.size() < kinds_.at(key).wanted;
   auto made = co_await make(key, ready);
   const auto kind = kinds_.find(key);
   if (!made && stopping_) co_return;

@@ -1,6 +1,9 @@
 // Two stores of machines made ahead, for each (template, size) in use: *spawned* VMM processes that wait for a load, and
 // *ready* VMs that are loaded, have answered once and are paused. A create takes the best there is.
 //
+// How many ready ones are kept follows the demand: a create that finds none, or takes the last one, raises the number (up to
+// `ready_most`); what nobody needed for a minute is given back, down to `ready`.
+//
 // One machine is made at a time, and only while no create is under way (or has been for a while): refilling must not slow what
 // somebody waits for. A machine leaves its store by a move, so that it cannot be handed out twice. For node's loop.
 #pragma once
@@ -23,12 +26,13 @@ struct PoolLimits {
   std::size_t spawned = 0;
   std::size_t ready = 0;
   std::size_t kinds = 4;
+  std::size_t ready_most = 0;  // less than `ready`: the number stays what it is
 };
 
 struct PoolStats {
   std::string template_digest;
   vmm::Size size;
-  std::size_t spawned = 0, ready = 0;
+  std::size_t spawned = 0, ready = 0, ready_wanted = 0;
   std::uint64_t hits = 0, misses = 0;  // of takes; a hit is a ready one when ready ones are kept, else a spawned one
 };
 
@@ -70,9 +74,14 @@ class Pools {
     std::uint64_t hits = 0, misses = 0;
     std::uint64_t last_use = 0;
     std::chrono::steady_clock::time_point not_before{};  // after a failure
+    std::size_t wanted = 0;                              // ready ones, by the demand
+    std::size_t unused = 0;                              // ready ones that no create took since `counted_from`
+    std::chrono::steady_clock::time_point counted_from{};
   };
   Kind& kind_of(const std::shared_ptr<const tmpl::Base>& base);
   Kind* hungriest();
+  void raise(Kind& kind);
+  void give_back();  // what was not needed for a while
   asio::awaitable<void> fill();
   asio::awaitable<void> fill_one(std::string key);
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);

@@ -59,6 +59,25 @@ TEST_F(PoolsTest, HandsOutReadyThenSpawnedThenNothingAndNeverTheSameTwice) {
   }(*this));
 }
 
+TEST_F(PoolsTest, KeepsMoreReadyWhenCreatesComeQuicklyUpToItsBound) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    const PoolLimits limits{0, 2, 4, 5};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
+    pools.keep(base);
+    co_await until([&] { return pools.stats().at(0).ready == 2; });
+    EXPECT_TRUE(pools.take(base));  // one is left: no reason for more
+    EXPECT_EQ(pools.stats().at(0).ready_wanted, 2u);
+    EXPECT_TRUE(pools.take(base));
+    EXPECT_EQ(pools.stats().at(0).ready_wanted, 3u);
+    EXPECT_FALSE(pools.take(base));
+    EXPECT_FALSE(pools.take(base));
+    EXPECT_EQ(pools.stats().at(0).ready_wanted, 5u);
+    co_await until([&] { return pools.stats().at(0).ready == 5; });
+    co_await pools.drain();
+  }(*this));
+}
+
 TEST_F(PoolsTest, AnotherTemplateOrSizeIsNeverHandedOut) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     const PoolLimits limits{0, 1, 4};

@@ -23,7 +23,7 @@ Task<> info(http::Exchange& exchange, RouteParts& parts) {
   json::array pools;
   for (const PoolStats& s : parts.pools.stats()) {
     json::object size{{"cpus", s.size.cpus}, {"memory_mib", s.size.memory_mib}, {"disk_mib", s.size.disk_mib}};
-    pools.push_back(json::object{{"template", s.template_digest}, {"size", std::move(size)}, {"spawned", s.spawned}, {"ready", s.ready}, {"hits", s.hits}, {"misses", s.misses}});
+    pools.push_back(json::object{{"template", s.template_digest}, {"size", std::move(size)}, {"spawned", s.spawned}, {"ready", s.ready}, {"ready_wanted", s.ready_wanted}, {"hits", s.hits}, {"misses", s.misses}});
   }
   json::object body{{"version", SPACE_VERSION},
                     {"driver", parts.driver.name()},

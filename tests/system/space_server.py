@@ -42,7 +42,7 @@ class SpaceServer:
         self.folder = Path(folder or tempfile.mkdtemp(prefix="space-test-", dir=os.environ.get("SPACE_TEST_DIR")))
         self.folder.chmod(0o755)  # the roles pass through it on their way to their own folders
         self.data_dir, self.run_dir, self.log = self.folder / "data", self.folder / "run", self.folder / "log"
-        self.options = {"pool_ready": 1, "pool_spawned": 0, **options}
+        self.options = {"pool_ready": 1, "pool_ready_most": 0, "pool_spawned": 0, **options}
         self.process = self.api = self.url = None
 
     def arguments(self):
