@@ -7,7 +7,8 @@ from server import Server
 
 def measure(names, quick):
     with Server(options=[]) as server:  # the pools as they come
-        capacity = _saturation(server, 10 if quick else 30)
+        capacity = _saturation(server, 8 if quick else 30)
+        time.sleep(10)  # and full again
         times = _poisson(server, capacity * .7, 15 if quick else 120)
     ratio = quantile(times, .99) / quantile(times, .5)
     note = f'saturation {capacity:.2f}/s, n={len(times)}, median {quantile(times, .5):.0f} ms, p90 {quantile(times, .9):.0f} ms, p99 {quantile(times, .99):.0f} ms'
@@ -20,19 +21,22 @@ def _one(api):
     api.delete(sandbox)
 
 
-def _saturation(server, count):
-    """Completed create+true+delete a second with three clients that never wait."""
-    def loop():
+def _saturation(server, seconds):
+    """Completed create+true+delete a second with three clients that never wait, once the pools that were full at first are used up."""
+    counted = [0, 0, 0]
+    begin = time.monotonic() + seconds / 2
+    end = begin + seconds
+
+    def loop(client):
         api = server.api()
-        for _ in range(count // 3):
+        while time.monotonic() < end:
             _one(api)
+            counted[client] += begin <= time.monotonic() < end
         api.close()
-    _one(server.api())
-    start = time.monotonic()
-    threads = [threading.Thread(target=loop) for _ in range(3)]
+    threads = [threading.Thread(target=loop, args=(client,)) for client in range(3)]
     [t.start() for t in threads]
     [t.join() for t in threads]
-    return count // 3 * 3 / (time.monotonic() - start)
+    return sum(counted) / seconds
 
 
 def _poisson(server, rate, seconds):

@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <thread>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -101,7 +102,8 @@ class Node {
     }
     machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, gateway_.get());
     bases_ = make_base_source(templates_, *images_, disk_);
-    const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds, config_.pool_ready == 0 ? 0 : config_.pool_ready_most};
+    const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds, config_.pool_ready == 0 ? 0 : config_.pool_ready_most,
+                            std::max<std::size_t>(2, std::thread::hardware_concurrency())};
     pools_.emplace(executor_, *machines_, limits);
     CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
     CO_TRY(vault_, co_await disk_.run([this] { return open_vault(); }));

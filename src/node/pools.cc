@@ -26,7 +26,7 @@ Pools::Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limi
   spawn(executor_, fill());
 }
 
-Pools::~Pools() = default;
+Pools::~Pools() { slots_->pools = nullptr; }
 
 Pools::Foreground::Foreground(Pools& pools) : pools_(pools) {
   if (pools_.foreground_++ == 0) pools_.waiting_since_ = steady_clock::now();
@@ -60,22 +60,84 @@ void Pools::keep(const std::shared_ptr<const tmpl::Base>& base) {
   if (!stopping_ && limits_.spawned + limits_.ready > 0) kind_of(base);
 }
 
-std::optional<Pools::Taken> Pools::take(const std::shared_ptr<const tmpl::Base>& base) {
-  if (stopping_ || limits_.spawned + limits_.ready == 0) return std::nullopt;
-  Kind& kind = kind_of(base);
-  for (auto* store : {&kind.ready, &kind.spawned}) {
-    if (store->empty()) continue;
-    Taken taken{std::move(store->front()), store == &kind.ready};
-    store->pop_front();
-    *taken.machine.on_end = nullptr;
-    ++(taken.ready || limits_.ready == 0 ? kind.hits : kind.misses);
-    kind.unused = std::min(kind.unused, kind.ready.size());
-    if (kind.ready.empty()) raise(kind);
-    return taken;
+// What can be had without waiting.
+std::optional<Pools::Taken> Pools::at_once(Kind& kind) {
+  Taken taken;
+  if (!kind.ready.empty()) {
+    taken.machine = std::move(kind.ready.front());
+    kind.ready.pop_front();
+    taken.ready = true;
+  } else {
+    taken.slot = slot();
+    if (!taken.slot) return std::nullopt;
+    if (!kind.spawned.empty()) {
+      taken.machine = std::move(kind.spawned.front());
+      kind.spawned.pop_front();
+    }
   }
-  ++kind.misses;
-  raise(kind);
-  return std::nullopt;
+  if (taken.machine) *taken.machine.on_end = nullptr;
+  return taken;
+}
+
+asio::awaitable<Pools::Taken> Pools::take(std::shared_ptr<const tmpl::Base> base) {
+  if (stopping_ || limits_.spawned + limits_.ready == 0) co_return Taken{};
+  Kind& kind = kind_of(base);
+  const bool hit = limits_.ready == 0 ? !kind.spawned.empty() : !kind.ready.empty();
+  ++(hit ? kind.hits : kind.misses);
+  std::optional<Taken> taken;
+  if (waiting_.empty() || !kind.ready.empty()) taken = at_once(kind);
+  kind.unused = std::min(kind.unused, kind.ready.size());
+  if (kind.ready.empty()) raise(kind);
+  if (taken) co_return std::move(*taken);
+
+  // Whose create is given up while it waits leaves the queue, and a machine that it had been given goes.
+  const auto waiting = std::make_shared<Waiting>(base->key, Signal(executor_), std::nullopt);
+  struct Leave {
+    Pools& pools;
+    std::shared_ptr<Waiting> waiting;
+    ~Leave() {
+      std::erase(pools.waiting_, waiting);
+      if (!waiting->taken || !waiting->taken->machine) return;
+      std::vector<Machine> unwanted;
+      unwanted.push_back(std::move(waiting->taken->machine));
+      spawn(pools.executor_, pools.discard(std::move(unwanted)));
+    }
+  };
+  waiting_.push_back(waiting);
+  const Leave leave{*this, waiting};
+  while (!waiting->taken) co_await waiting->signal.wait_for(kIdle);
+  Taken got = std::move(*waiting->taken);
+  waiting->taken.reset();
+  co_return got;
+}
+
+void Pools::serve() {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Waiting& waiting = **it;
+    const auto kind = kinds_.find(waiting.key);
+    if (stopping_ || kind == kinds_.end()) {
+      waiting.taken.emplace();
+    } else {
+      waiting.taken = at_once(kind->second);
+    }
+    if (!waiting.taken) {
+      ++it;
+      continue;
+    }
+    waiting.signal.notify_all();
+    it = waiting_.erase(it);
+  }
+}
+
+Pools::Slot Pools::slot() {
+  if (slots_->used >= limits_.makers) return nullptr;
+  ++slots_->used;
+  return Slot(slots_.get(), [slots = slots_](void*) {
+    --slots->used;
+    if (!slots->pools) return;
+    slots->pools->serve();
+    slots->pools->wake_->notify_all();
+  });
 }
 
 // By a half, because creates come in bursts: going up by ones would miss once for each.
@@ -124,7 +186,7 @@ std::vector<PoolStats> Pools::stats() const {
 Pools::Kind* Pools::hungriest() {
   Kind* best = nullptr;
   for (auto& [key, kind] : kinds_) {
-    if (kind.ready.size() >= kind.wanted && kind.spawned.size() >= limits_.spawned) continue;
+    if (kind.ready.size() + kind.making >= kind.wanted && kind.spawned.size() + kind.spawning >= limits_.spawned) continue;
     if (kind.not_before > steady_clock::now()) continue;
     if (!best || kind.last_use > best->last_use) best = &kind;
   }
@@ -134,7 +196,7 @@ Pools::Kind* Pools::hungriest() {
 asio::awaitable<void> Pools::fill() {
   const auto wake = wake_;
   while (!stopping_) {
-    const Kind* next = hungriest();
+    Kind* next = hungriest();
     if (!next) {
       give_back();
       const bool grown = std::any_of(kinds_.begin(), kinds_.end(), [this](const auto& k) { return k.second.wanted > limits_.ready; });
@@ -142,7 +204,8 @@ asio::awaitable<void> Pools::fill() {
       co_await wake->wait_for(waits_for_retry ? kAfterFailure : grown ? kUnused : kIdle);
       continue;
     }
-    if (foreground_ > 0) {
+    const bool urgent = next->ready.size() * 4 < next->wanted * 3;
+    if (!urgent && foreground_ > 0) {
       const auto left = std::chrono::ceil<milliseconds>(waiting_since_ + kLongestYield - steady_clock::now());
       if (left.count() > 0) {
         co_await wake->wait_for(left);
@@ -150,30 +213,42 @@ asio::awaitable<void> Pools::fill() {
       }
       waiting_since_ = steady_clock::now();  // one machine now, then way is given again
     }
-    co_await fill_one(next->base->key);
+    Slot right = waiting_.empty() && (urgent || slots_->used == 0) ? slot() : nullptr;
+    if (!right) {
+      co_await wake->wait_for(kIdle);
+      continue;
+    }
+    const bool ready = next->ready.size() + next->making < next->wanted;
+    ++(ready ? next->making : next->spawning);
+    ++fills_;
+    spawn(executor_, fill_one(next->base->key, ready, std::move(right)));
   }
+  while (fills_ > 0) co_await wake->wait_for(kIdle);
   filling_ = false;
   wake->notify_all();
 }
 
-asio::awaitable<void> Pools::fill_one(std::string key) {
-  const bool ready = kinds_.at(key).ready.size() < kinds_.at(key).wanted;
-  auto made = co_await make(key, ready);
+asio::awaitable<void> Pools::fill_one(std::string key, bool ready, Slot right) {
+  Result<Machine> made = fail(ErrorKind::not_found, "template_gone", "its template is gone");
+  if (kinds_.contains(key)) made = co_await make(key, ready);
+  --fills_;
   const auto kind = kinds_.find(key);
-  if (!made && stopping_) co_return;
-  if (!made) {
+  if (kind != kinds_.end()) --(ready ? kind->second.making : kind->second.spawning);
+  if (!made && kind != kinds_.end() && !stopping_) {
     log::warn("pool.fill_failed", {{"base", key}, {"error", made.error()}});
-    if (kind != kinds_.end()) kind->second.not_before = steady_clock::now() + kAfterFailure;
-    co_return;
+    kind->second.not_before = steady_clock::now() + kAfterFailure;
   }
-  if (stopping_ || kind == kinds_.end() || made->vm->state() == vmm::VmState::ended) {
+  if (made && (stopping_ || kind == kinds_.end() || made->vm->state() == vmm::VmState::ended)) {
     std::vector<Machine> unwanted;
     unwanted.push_back(std::move(*made));
     co_await discard(std::move(unwanted));
-    co_return;
+  } else if (made) {
+    watch(*made);
+    (ready ? kind->second.ready : kind->second.spawned).push_back(std::move(*made));
+    serve();
   }
-  watch(*made);
-  (ready ? kind->second.ready : kind->second.spawned).push_back(std::move(*made));
+  right.reset();
+  wake_->notify_all();
 }
 
 // A ready machine is made from a spawned one when there is one, which shortens what a create might wait for.
@@ -191,7 +266,8 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
     machine = std::move(*fresh);
   }
   if (!ready) co_return machine;
-  auto done = co_await machines_.load(machine, unused);
+  auto done = co_await machine.vm->set_cpu_weight(kWeightMadeAhead);
+  if (done) done = co_await machines_.load(machine, unused);
   if (done) {
     // A guest may take long for its first command; a node that is being stopped has no time for that.
     using namespace asio::experimental::awaitable_operators;
@@ -245,6 +321,7 @@ asio::awaitable<void> Pools::discard(std::vector<Machine> machines) {
 
 void Pools::stop() {
   stopping_ = true;
+  serve();
   wake_->notify_all();
 }
 

@@ -4,8 +4,10 @@
 // How many ready ones are kept follows the demand: a create that finds none, or takes the last one, raises the number (up to
 // `ready_most`); what nobody needed for a minute is given back, down to `ready`.
 //
-// One machine is made at a time, and only while no create is under way (or has been for a while): refilling must not slow what
-// somebody waits for. A machine leaves its store by a move, so that it cannot be handed out twice. For node's loop.
+// Making a machine costs processor time that those who wait lack, so no more than `makers` are made at a time, by creates that found
+// none and by the refilling together, in the order in which they asked; a create that waits gets what is finished first. Refilling
+// gives way to creates while three quarters of what is wanted are there. A machine leaves its store by a move, so that it cannot be
+// handed out twice. For node's loop.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct PoolLimits {
   std::size_t ready = 0;
   std::size_t kinds = 4;
   std::size_t ready_most = 0;  // less than `ready`: the number stays what it is
+  std::size_t makers = 1;
 };
 
 struct PoolStats {
@@ -41,12 +44,16 @@ class Pools {
   Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits);
   ~Pools();
 
+  // The right to make a machine, given back by the end of its last copy.
+  using Slot = std::shared_ptr<void>;
   struct Taken {
-    Machine machine;
-    bool ready = false;  // else: spawned, waiting for its load
+    Machine machine;     // none: it has to be spawned
+    bool ready = false;  // else: it has to be loaded
+    Slot slot;           // held by who makes it until it answers
   };
-  // Never waits. Nothing there: a miss. Marks the kind as in use, so that its stores fill.
-  std::optional<Taken> take(const std::shared_ptr<const tmpl::Base>& base);
+  // Waits only while as many machines are being made as may be. Nothing there: a miss. Marks the kind as in use, so that its stores
+  // fill.
+  asio::awaitable<Taken> take(std::shared_ptr<const tmpl::Base> base);
   void keep(const std::shared_ptr<const tmpl::Base>& base);  // fill its stores from now on
   asio::awaitable<void> forget(std::string template_digest);  // its template is gone
   std::vector<PoolStats> stats() const;
@@ -73,6 +80,7 @@ class Pools {
     std::deque<Machine> spawned, ready;
     std::uint64_t hits = 0, misses = 0;
     std::uint64_t last_use = 0;
+    std::size_t making = 0, spawning = 0;                // on their way into `ready` and `spawned`
     std::chrono::steady_clock::time_point not_before{};  // after a failure
     std::size_t wanted = 0;                              // ready ones, by the demand
     std::size_t unused = 0;                              // ready ones that no create took since `counted_from`
@@ -83,7 +91,10 @@ class Pools {
   void raise(Kind& kind);
   void give_back();  // what was not needed for a while
   asio::awaitable<void> fill();
-  asio::awaitable<void> fill_one(std::string key);
+  asio::awaitable<void> fill_one(std::string key, bool ready, Slot slot);
+  std::optional<Taken> at_once(Kind& kind);
+  Slot slot();
+  void serve();  // those who wait, with what there is
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);
   asio::awaitable<void> stopped();  // returns when drain has begun
   void watch(Machine& machine);
@@ -93,12 +104,24 @@ class Pools {
   asio::any_io_executor executor_;
   Machines& machines_;
   PoolLimits limits_;
+  struct Waiting {
+    std::string key;
+    Signal signal;
+    std::optional<Taken> taken;
+  };
   std::map<std::string, Kind> kinds_;  // by base key
+  std::deque<std::shared_ptr<Waiting>> waiting_;
+  struct Slots {  // outlives the pools when a slot does
+    std::size_t used = 0;
+    Pools* pools;
+  };
+  std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(Slots{0, this});
   std::uint64_t uses_ = 0;
   std::size_t foreground_ = 0;
   std::chrono::steady_clock::time_point waiting_since_{};
   bool stopping_ = false;
   bool filling_ = false;
+  std::size_t fills_ = 0;
   std::size_t discarding_ = 0;
   std::shared_ptr<Signal> wake_;
 };

@@ -21,6 +21,11 @@ struct PoolsTest : ::testing::Test {
   }
 };
 
+asio::awaitable<bool> finds_one(Pools& pools, std::shared_ptr<const tmpl::Base> base) {
+  const auto taken = co_await pools.take(base);
+  co_return taken.machine.vm != nullptr;
+}
+
 TEST_F(PoolsTest, FillsToItsBoundsOneAtATimeAndDrainsToNothing) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     const PoolLimits limits{2, 3, 4};
@@ -32,7 +37,8 @@ TEST_F(PoolsTest, FillsToItsBoundsOneAtATimeAndDrainsToNothing) {
     EXPECT_EQ(t.machines.most_busy_, 1);
     co_await pools.drain();
     EXPECT_TRUE(t.machines.alive_.empty());
-    EXPECT_FALSE(pools.take(base_named("a")));
+    const auto base = base_named("a");
+    EXPECT_FALSE(co_await finds_one(pools, base));
   }(*this));
 }
 
@@ -41,17 +47,16 @@ TEST_F(PoolsTest, HandsOutReadyThenSpawnedThenNothingAndNeverTheSameTwice) {
     const PoolLimits limits{1, 2, 4};
     Pools pools(t.loop.get_executor(), t.machines, limits);
     const auto base = base_named("a");
-    EXPECT_FALSE(pools.take(base));
+    EXPECT_FALSE(co_await finds_one(pools, base));
     co_await until([&] { return pools.stats().at(0).ready == 2 && pools.stats().at(0).spawned == 1; });
     std::set<std::string> seen;
     for (const bool ready : {true, true, false}) {
-      auto taken = pools.take(base);
-      EXPECT_TRUE(taken.has_value());
-      if (!taken) co_return;
-      EXPECT_EQ(taken->ready, ready);
-      EXPECT_TRUE(seen.insert(taken->machine.id).second);
+      auto taken = co_await pools.take(base);
+      EXPECT_EQ(taken.ready, ready);
+      EXPECT_EQ(taken.slot == nullptr, ready);
+      EXPECT_TRUE(seen.insert(taken.machine.id).second);
     }
-    EXPECT_FALSE(pools.take(base));
+    EXPECT_FALSE(co_await finds_one(pools, base));
     EXPECT_EQ(pools.stats().at(0).hits, 2u);
     EXPECT_EQ(pools.stats().at(0).misses, 3u);
     co_await pools.drain();
@@ -66,12 +71,12 @@ TEST_F(PoolsTest, KeepsMoreReadyWhenCreatesComeQuicklyUpToItsBound) {
     const auto base = base_named("a");
     pools.keep(base);
     co_await until([&] { return pools.stats().at(0).ready == 2; });
-    EXPECT_TRUE(pools.take(base));  // one is left: no reason for more
+    EXPECT_TRUE(co_await finds_one(pools, base));  // one is left: no reason for more
     EXPECT_EQ(pools.stats().at(0).ready_wanted, 2u);
-    EXPECT_TRUE(pools.take(base));
+    EXPECT_TRUE(co_await finds_one(pools, base));
     EXPECT_EQ(pools.stats().at(0).ready_wanted, 3u);
-    EXPECT_FALSE(pools.take(base));
-    EXPECT_FALSE(pools.take(base));
+    EXPECT_FALSE(co_await finds_one(pools, base));
+    EXPECT_FALSE(co_await finds_one(pools, base));
     EXPECT_EQ(pools.stats().at(0).ready_wanted, 5u);
     co_await until([&] { return pools.stats().at(0).ready == 5; });
     co_await pools.drain();
@@ -84,7 +89,8 @@ TEST_F(PoolsTest, AnotherTemplateOrSizeIsNeverHandedOut) {
     Pools pools(t.loop.get_executor(), t.machines, limits);
     pools.keep(base_named("a"));
     co_await until([&] { return pools.stats().at(0).ready == 1; });
-    EXPECT_FALSE(pools.take(base_named("b")));
+    const auto other = base_named("b");
+    EXPECT_FALSE(co_await finds_one(pools, other));
     co_await pools.drain();
   }(*this));
 }
@@ -106,13 +112,39 @@ TEST_F(PoolsTest, TheLeastUsedKindGivesWay) {
 
 TEST_F(PoolsTest, GivesWayToCreatesButDoesNotStarve) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
-    const PoolLimits limits{0, 1, 4};
+    const PoolLimits limits{0, 4, 4};
     Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
     Pools::Foreground create(pools);
-    pools.keep(base_named("a"));
+    pools.keep(base);
+    co_await until([&] { return pools.stats().at(0).ready == 3; });  // three of four are urgent
     co_await sleep_for(milliseconds(100));
-    EXPECT_TRUE(t.machines.alive_.empty());
-    co_await until([&] { return pools.stats().at(0).ready == 1; });
+    EXPECT_EQ(pools.stats().at(0).ready, 3u);
+    co_await until([&] { return pools.stats().at(0).ready == 4; });
+    co_await pools.drain();
+  }(*this));
+}
+
+TEST_F(PoolsTest, NoMoreAreMadeAtATimeThanMayBeAndWhoWaitsGetsTheFirst) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    const PoolLimits limits{0, 1, 4, 0, 2};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
+    std::optional<Pools::Taken> first = co_await pools.take(base);  // nothing is there: it may make one itself
+    EXPECT_TRUE(first->slot);
+    EXPECT_FALSE(first->machine);
+    std::vector<bool> served;
+    auto ask = [](Pools& from, std::shared_ptr<const tmpl::Base> of, std::vector<bool>& out) -> asio::awaitable<void> {
+      const auto taken = co_await from.take(of);
+      out.push_back(taken.ready);
+    };
+    co_await until([&] { return t.machines.busy_ == 1; });  // the refilling has the other slot
+    spawn(t.loop.get_executor(), ask(pools, base, served));
+    spawn(t.loop.get_executor(), ask(pools, base, served));
+    co_await until([&] { return served.size() == 2; });
+    EXPECT_TRUE(served[0]) << "what was made for the store is handed to who waits";
+    EXPECT_FALSE(served[1]) << "and the slot that this sets free to the next";
+    first.reset();
     co_await pools.drain();
   }(*this));
 }
@@ -129,8 +161,8 @@ TEST_F(PoolsTest, AMachineThatDiesLeavesTheStore) {
     end();
     EXPECT_EQ(pools.stats().at(0).ready, 0u);
     co_await until([&] { return pools.stats().at(0).ready == 1; });
-    auto taken = pools.take(base);
-    EXPECT_NE(taken->machine.id, dead);
+    auto taken = co_await pools.take(base);
+    EXPECT_NE(taken.machine.id, dead);
     EXPECT_FALSE(*t.machines.last_end_) << "a taken machine is no longer the pool's to watch";
     co_await pools.drain();
     EXPECT_EQ(t.machines.alive_.size(), 1u);
@@ -153,7 +185,8 @@ TEST_F(PoolsTest, AFailureIsTriedAgainLaterAndStopsNothing) {
 TEST_F(PoolsTest, OffMeansOff) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     Pools pools(t.loop.get_executor(), t.machines, PoolLimits{});
-    EXPECT_FALSE(pools.take(base_named("a")));
+    const auto base = base_named("a");
+    EXPECT_FALSE(co_await finds_one(pools, base));
     co_await sleep_for(milliseconds(10));
     EXPECT_TRUE(t.machines.alive_.empty());
     co_await pools.drain();

@@ -110,13 +110,14 @@ Task<Done> Sandboxes::make(std::shared_ptr<Sandbox> sandbox, CreateRequest reque
     record.base_key = base->key;
     record.size = base->size;
   }
+  Pools::Slot slot;  // until the machine answers
   for (int attempt = forked ? kMostPooledTries + 1 : 1;; ++attempt) {
     const bool pooled = attempt <= kMostPooledTries;
     Machine machine;
     if (forked) {
       CO_TRY(machine, co_await forked_machine(sandbox, request, spans));
     } else {
-      CO_TRY(machine, co_await paused_machine(sandbox, base, pooled, spans));
+      CO_TRY(machine, co_await paused_machine(sandbox, base, pooled, slot, spans));
     }
     record.vm = machine.id;
     own(sandbox, std::move(machine));
@@ -158,13 +159,19 @@ Task<std::shared_ptr<const tmpl::Base>> Sandboxes::base_for(std::shared_ptr<Sand
   co_return std::move(**answer);
 }
 
-Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Spans& spans) {
+Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Pools::Slot& slot,
+                                        Spans& spans) {
   Machine machine;
   if (pooled) {
     const Spans::Step step(spans, "claim");
-    if (auto taken = parts_.pools.take(base)) {
-      if (taken->ready) co_return std::move(taken->machine);
-      machine = std::move(taken->machine);
+    auto taken = co_await parts_.pools.take(base);
+    slot = std::move(taken.slot);
+    machine = std::move(taken.machine);
+    if (taken.ready) {
+      // An error means that its VMM is gone, which the next step finds and mends.
+      if (auto weighed = co_await machine.vm->set_cpu_weight(kWeightInUse); !weighed)
+        log::warn("vm.weight_failed", {{"vm", machine.id}, {"error", weighed.error()}});
+      co_return machine;
     }
   }
   if (!machine) {

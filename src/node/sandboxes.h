@@ -109,7 +109,7 @@ class Sandboxes {
   Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);
   Task<Done> make(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
   Task<std::shared_ptr<const tmpl::Base>> base_for(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
-  Task<Machine> paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Spans& spans);
+  Task<Machine> paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Pools::Slot& slot, Spans& spans);
   Task<> start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& spans);
   asio::awaitable<void> undo(std::shared_ptr<Sandbox> sandbox);
   asio::awaitable<void> on_vmm_gone(std::shared_ptr<Sandbox> sandbox, std::string vm);

@@ -72,6 +72,8 @@ class Vm {
   // pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
   virtual Task<> save_devices(const Fd& into) = 0;
   virtual Task<wire::MemoryFiles> memory() = 0;
+  // Its share when VMs want more of the processor than there is: 1 to 10,000, 100 from the start.
+  virtual Task<> set_cpu_weight(std::uint32_t) { co_return Result<>{}; }
   // The disk's next generation: `overlay` is an empty image over what there is. Prepared while the VM runs; after the switch, which
   // needs a pause, nothing writes to the old top any more, though the VM still holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;

@@ -313,6 +313,15 @@ Task<wire::MemoryFiles> QemuVm::memory() {
   co_return co_await host.pool->run(open);
 }
 
+Task<> QemuVm::set_cpu_weight(std::uint32_t weight) {
+  auto state = state_;
+  if (state->gone) co_return fail(ended_error(state->id));
+  const QemuHost host = state->host;
+  const std::string vm = state->id;
+  auto set = [host, vm, weight] { return host.warden->set_cpu_weight(vm, weight); };
+  co_return co_await host.pool->run(set);
+}
+
 Task<> QemuVm::prepare_disk(const Fd& overlay) {
   auto state = state_;
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", overlay.get()), O_RDWR));

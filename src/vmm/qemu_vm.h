@@ -37,6 +37,7 @@ class QemuVm : public Vm {
   Task<> save_base(const Fd& into) override;
   Task<> save_devices(const Fd& into) override;
   Task<wire::MemoryFiles> memory() override;
+  Task<> set_cpu_weight(std::uint32_t weight) override;
   Task<> prepare_disk(const Fd& overlay) override;
   Task<> switch_disk() override;
   Task<> flatten_disk() override;

@@ -99,6 +99,7 @@ class TestWarden : public wire::WardenClient {
     return files;
   }
   Result<> freeze_file(const Fd&, bool) override { return {}; }
+  Result<> set_cpu_weight(const std::string&, std::uint32_t) override { return {}; }
   Result<> set_limits(const std::string&, const wire::VmLimits&) override { return {}; }
 
   Result<> destroy(const std::string& vm) override {

@@ -155,6 +155,16 @@ Result<> Cgroups::set(const std::string& vm, const wire::VmLimits& limits) const
   return {};
 }
 
+Result<> Cgroups::set_weight(const std::string& vm, std::uint32_t weight) const {
+  if (weight < 1 || weight > 10'000) return fail(ErrorKind::invalid_argument, "bad_weight", "a weight is 1 to 10,000");
+  for (const Hierarchy& h : hierarchies_) {
+    if (version_ == Version::v2) TRY_VOID(put(h.root / vm / "cpu.weight", std::to_string(weight)));
+    // Of 1,024 where version 2 has 100; at least 2.
+    if (h.controller == "cpu") TRY_VOID(put(h.root / vm / "cpu.shares", std::to_string(std::max(2u, weight * 1024 / 100))));
+  }
+  return {};
+}
+
 Result<> Cgroups::remove(const std::string& vm) const {
   for (const Hierarchy& h : hierarchies_) {
     const fs::path group = h.root / vm;

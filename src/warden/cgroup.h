@@ -29,6 +29,8 @@ class Cgroups {
 
   Result<CgroupEntry> make(const std::string& vm, const wire::VmLimits& limits) const;
   Result<> set(const std::string& vm, const wire::VmLimits& limits) const;
+  // 1 to 10,000, 100 being the default, as of version 2's cpu.weight. Without control groups there is none to set, which is no error.
+  Result<> set_weight(const std::string& vm, std::uint32_t weight) const;
   // Idempotent. `conflict` while processes are in it.
   Result<> remove(const std::string& vm) const;
 

@@ -79,6 +79,10 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       result = host_.cgroups.set(vm, limits);
       break;
     }
+    case set_cpu_weight:
+      TRY_VOID(living(vm));
+      result = host_.cgroups.set_weight(vm, request.count);
+      break;
     case destroy: return Service::destroy(vm);
     case list: Service::list(vm, answer); break;
   }
