@@ -4,6 +4,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include "base/encoding.h"
 #include "base/json.h"
@@ -108,6 +109,7 @@ asio::awaitable<void> Gateway::dismiss(std::string vm) {
 
 void Gateway::lost(const std::shared_ptr<wire::EgressClient>& client) {
   if (client_ != client) return;
+  ::shutdown(client->socket().get(), SHUT_RDWR);  // closed() has a descriptor of it, and ends by this
   client_.reset();
   for (auto& [vm, entry] : entries_) entry.handed = false;
   log::warn("egress.lost", {{"sandboxes", entries_.size()}});

@@ -1,10 +1,11 @@
 #include "wire/egress_handover.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include "base/encoding.h"
 #include "base/random.h"
@@ -14,7 +15,7 @@
 namespace space::wire {
 namespace {
 
-constexpr timeval kPatience{10, 0};
+constexpr int kPatienceMs = 10'000;
 
 tl::unexpected<Error> malformed(std::string_view why) {
   return fail(ErrorKind::invalid_argument, "bad_packet", "a packet for the egress gateway " + std::string(why), "use the same version of node and egress");
@@ -51,12 +52,26 @@ class SocketClient final : public EgressClient {
   const Fd& socket() const override { return socket_; }
 
  private:
+  // Waited for here and not in recvmsg: whoever watches this socket for its end (asio does so by a duplicate) makes it non-blocking for
+  // all its descriptors.
+  Result<> ready(short events) const {
+    pollfd wanted{socket_.get(), events, 0};
+    for (;;) {
+      const int count = ::poll(&wanted, 1, kPatienceMs);
+      if (count > 0) return {};
+      if (count == 0) return fail(ErrorKind::unavailable, "egress_slow", "the gateway did not answer in 10 s");
+      if (errno != EINTR) return fail_errno(errno, "wait for the gateway");
+    }
+  }
+
   Result<> ask(const EgressRequest& request, const std::vector<int>& fds) {
     const std::string_view bytes(reinterpret_cast<const char*>(&request), sizeof request);
     TRY_VOID(parse_egress_request(bytes));
     const std::lock_guard lock(mutex_);
     auto exchange = [&]() -> Result<Packet> {
+      TRY_VOID(ready(POLLOUT));
       TRY_VOID(send_packet(socket_, as_bytes(bytes), fds));
+      TRY_VOID(ready(POLLIN));
       return receive_packet(socket_, sizeof(EgressReply));
     };
     auto packet = exchange();
@@ -98,9 +113,6 @@ Result<EgressRequest> parse_egress_request(std::string_view bytes) {
 
 Result<std::unique_ptr<EgressClient>> EgressClient::connect(const std::string& path) {
   TRY(Fd fd, connect_unix(path, SOCK_SEQPACKET));
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) != 0 ||
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience) != 0)
-    return fail_errno(errno, "set the time limit of the gateway's socket");
   return std::make_unique<SocketClient>(std::move(fd));
 }
 
