@@ -24,7 +24,7 @@ struct ServerSettings {
   bool e2b_allow_unsecured = false;
   std::string driver = "qemu";
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
-  std::uint32_t pool_ready_most = 12;  // as many as that while creates come quickly; counts for each template and size
+  std::uint32_t pool_ready_most = 24;  // as many as that while creates come quickly; counts for each template and size
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
   bool no_limits = false;          // serve although the host has no usable cgroups
   bool tenants_on_tcg = false;     // tenants share a host where the jail alone separates them

@@ -29,7 +29,7 @@ struct NodeConfig {
   // Pools, for each (template, size) in use; 0 turns one off.
   std::size_t pool_spawned = 1;                       // VMM processes waiting for a load
   std::size_t pool_ready = 2;                         // VMs loaded, answered once and paused
-  std::size_t pool_ready_most = 12;                    // that many when creates come quickly
+  std::size_t pool_ready_most = 24;                    // that many when creates come quickly
   std::vector<std::string> pool_templates = {"base"};  // filled from the start at their default size; others on first use
   std::size_t pool_kinds = 4;                         // (template, size) pairs with pools at a time; the least used goes
 
