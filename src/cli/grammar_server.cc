@@ -22,6 +22,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--driver", s.driver, "What runs the VMs; sim runs none and is for load tests of the server alone")
       ->check(CLI::IsMember({"qemu", "sim"}))
       ->capture_default_str();
+  app.add_option("--vmm-binary", s.vmm_binary, "The VMM that new machines run on; states that an earlier one wrote go on loading with that")->capture_default_str();
   app.add_option("--pool-ready", s.pool_ready, "Sandboxes kept loaded, for creates that take no time")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_flag("--no-limits", s.no_limits, "Serve although this host cannot limit memory, processes and CPU of a VM");
