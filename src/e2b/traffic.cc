@@ -136,7 +136,9 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
 
 // Nothing: there is none, or it rests and traffic does not wake it.
 Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
+  constexpr std::chrono::seconds kLongestRest{90};
   while (state.moving.contains(id)) co_await state.moved.wait();
+  (void)co_await state.parts.engine.wait_for_rest(id, kLongestRest);  // one that comes to rest by its policy just now
   auto sandbox = co_await state.parts.store.find_any_sandbox(id);
   if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return std::nullopt;
   if (!sandbox) co_return fail(std::move(sandbox).error());

@@ -106,33 +106,35 @@ class Loads(ServerTest):
             self.assertEqual(sandbox.run("cat /dev/shm/outbound 2>/dev/null").stdout, b"")
             self.api.delete(child.id)
 
+    def told(self, sandbox, wanted):
+        """The first line of the hook that fits: how many loads, the epoch, whose it is."""
+        def look():
+            lines = [line.split() for line in sandbox.run("cat /var/tmp/loads").stdout.decode().splitlines()]
+            return next((line for line in lines if wanted(line)), None)
+
+        return self.server.wait_for(look, 20, "the hook")
+
     def test_hooks_and_the_event_file_tell_of_every_load(self):
         with self.api.create() as sandbox:
             sandbox.write("/etc/space/load.d/10-note", HOOK.encode(), user="root", mode="0755", parents="1")
             sandbox.write("/etc/space/load.d/20-not-trusted", b"#!/bin/sh\ntouch /var/tmp/never\n", user="root", mode="0777")
             sandbox.change("suspend")
             sandbox.change("wake")
-
-            def told(where, count):
-                lines = self.server.wait_for(lambda: [one.split() for one in where.run("cat /var/tmp/loads").stdout.decode().splitlines()][count - 1:] and where.run("cat /var/tmp/loads").stdout.decode().splitlines(), 20, "the hook")
-                return [line.split() for line in lines]
-
-            first = told(sandbox, 1)
-            self.assertEqual((first[0][1], first[0][2]), ("1", sandbox.id))
+            loads, epoch, name = self.told(sandbox, lambda line: True)
+            self.assertEqual((epoch, name), ("1", sandbox.id))
             self.assertEqual(sandbox.run("ls /var/tmp/never").code, 2)
             event = json.loads(sandbox.output("cat /run/space/load"))
-            self.assertEqual((str(event["loads"]), str(event["epoch"]), event["sandbox_id"]), tuple(first[0]))
+            self.assertEqual((str(event["loads"]), event["epoch"], event["sandbox_id"]), (loads, 1, sandbox.id))
 
             operation = sandbox.change("fork")
             child = Sandbox(self.api, operation["children"][0])
-            lines = self.server.wait_for(lambda: [line for line in told(child, 1) if line[2] == child.id], 20, "the hook in the fork")
-            self.assertEqual(lines[0][1], "1")
+            self.assertEqual(self.told(child, lambda line: line[2] == child.id)[1], "1")
             self.assertEqual(json.loads(child.output("cat /run/space/load"))["sandbox_id"], child.id)
             self.api.delete(child.id)
 
             # Back to the fork's checkpoint: the epoch goes up, and the guest hears of it.
             self.assertEqual(sandbox.change("restore", {"checkpoint": operation["checkpoint"]})["state"], "succeeded")
-            self.server.wait_for(lambda: [line for line in told(sandbox, 1) if line[1] == "2" and line[2] == sandbox.id], 20, "the hook after the restore")
+            self.told(sandbox, lambda line: line[1:] == ["2", sandbox.id])
             self.assertEqual(json.loads(sandbox.output("cat /run/space/load"))["epoch"], 2)
 
 
