@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "snapshot/local_blob_store.h"

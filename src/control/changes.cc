@@ -236,6 +236,11 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
   if (sandbox) {
     const bool new_digest = !outcome.template_digest.empty() && sandbox->template_digest != outcome.template_digest;
     if (new_digest) sandbox->template_digest = outcome.template_digest;
+    if (outcome.cpus > 0 && outcome.memory_mib > 0 && (outcome.cpus != sandbox->cpus || outcome.memory_mib != sandbox->memory_mib)) {
+      sandbox->cpus = outcome.cpus;
+      sandbox->memory_mib = outcome.memory_mib;
+      session.exec("UPDATE sandboxes SET cpus = :cpus, memory_mib = :memory WHERE sequence = :sequence", sandbox->cpus, sandbox->memory_mib, sandbox->sequence);
+    }
     // A create that was overtaken by a delete leaves the rest to it.
     const bool overtaken = operation->kind == OperationKind::create && sandbox->state != S::creating;
     if (outcome.sandbox_state && !overtaken && can_move(sandbox->state, *outcome.sandbox_state))

@@ -261,6 +261,10 @@ Outcome Engine::judge(const Live& live, Result<NodeDone> result) {
     outcome.spans.push_back(std::move(span));
   }
   outcome.template_digest = result->template_digest;
+  if (live.operation.kind == OperationKind::restore) {
+    outcome.cpus = result->cpus;
+    outcome.memory_mib = result->memory_mib;
+  }
   outcome.sandbox_state = state_after(live.operation.kind);
   return outcome;
 }

@@ -55,7 +55,8 @@ Result<std::string> read_operation(const json::object& body) {
 }
 
 json::object done_json(const Done& done) {
-  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch}, {"spans", spans_json(done.spans)}};
+  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch},
+          {"cpus", done.record.size.cpus}, {"memory_mib", done.record.size.memory_mib}, {"spans", spans_json(done.spans)}};
 }
 
 Task<> put(http::Exchange& exchange, RouteParts& parts) {

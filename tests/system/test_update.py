@@ -64,6 +64,8 @@ class Update(ServerTest):
             self.refuse(sandbox, 409, "size_in_memory", memory_mib=768)
             sandbox.change("suspend")
             self.refuse(sandbox, 409, "size_in_memory", cpus=2)
+            sandbox.change("wake")
+            small = sandbox.change("checkpoint")["checkpoint"]
             sandbox.change("stop")
             now = self.update(sandbox, memory_mib=768, cpus=2)
             self.assertEqual((now["memory_mib"], now["cpus"]), (768, 2))
@@ -75,6 +77,10 @@ class Update(ServerTest):
             self.assertEqual(sandbox.change("suspend")["state"], "succeeded")
             self.assertEqual(sandbox.change("wake")["state"], "succeeded")
             self.assertEqual(sandbox.output("cat ~/a /dev/shm/m; nproc").split(), ["kept", "here", "2"])
+            # Back to a point before: with the size of then, and it says so.
+            self.assertEqual(sandbox.change("restore", {"checkpoint": small})["state"], "succeeded")
+            self.assertEqual(sandbox.output("cat ~/a; nproc").split(), ["kept", "1"])
+            self.assertEqual((sandbox.get()["memory_mib"], sandbox.get()["cpus"]), (512, 1))
 
     def test_what_is_wrong_is_named_and_changes_nothing(self):
         with self.api.create(metadata={"m": "1"}) as sandbox:
