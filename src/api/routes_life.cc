@@ -132,8 +132,17 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   control::OwnSettings own;
   if (wanted.has_metadata) own.metadata = wanted.metadata;
   own.time_limit_s = wanted.time_limit_s;
+  control::Parent origin(parent);
+  if (!wanted.checkpoint.empty()) {
+    // It may have been of another size then. One that is not there fails the fork itself.
+    const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
+    if (then) {
+      origin.cpus = then->cpus;
+      origin.memory_mib = then->memory_mib;
+    }
+  }
   std::vector<Sandbox> children;
-  for (std::size_t i = 0; i < wanted.count; ++i) children.push_back(control::child_of(parent, own, operation.created_ms));
+  for (std::size_t i = 0; i < wanted.count; ++i) children.push_back(control::child_of(origin, own, operation.created_ms));
   json::array ids;
   for (const Sandbox& child : children) ids.emplace_back(child.id);
   json::object env;

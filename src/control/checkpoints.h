@@ -26,7 +26,7 @@ Task<Checkpoint> find_checkpoint(Node& node, std::string tenant, std::string id)
 
 // What a child has from a living parent, or from a checkpoint, whose sandbox may be gone; then it has no labels and no limits.
 struct Parent {
-  Parent(const Sandbox& sandbox);
+  explicit Parent(const Sandbox& sandbox);
   Parent(std::string of_tenant, const Checkpoint& checkpoint);
   std::string tenant, template_reference, lineage;  // lineage "": the store finds it (copy_egress)
   std::int64_t cpus, memory_mib, disk_mib;
