@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include "agent/authority.h"
+#include "agent/old_connections.h"
 #include "base/encoding.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace space::agent {
 namespace {
@@ -74,6 +76,10 @@ class RealGuest : public Guest {
     return write_small("/run/space/load", json, 0644);
   }
 
+  void end_old_connections(std::uint16_t keep_port) override {
+    if (const std::size_t ended = agent::end_old_connections(keep_port); ended > 0) log::info("load.connections_ended", {{"count", ended}});
+  }
+
   std::string hooks_folder() const override { return "/etc/space/load.d"; }
 
  private:
@@ -104,6 +110,7 @@ class NoGuest : public Guest {
   Result<> set_machine_id(const std::string&) override { return {}; }
   Result<> set_authority(const std::string&) override { return {}; }
   Result<> announce(const std::string&) override { return {}; }
+  void end_old_connections(std::uint16_t) override {}
   std::string hooks_folder() const override { return {}; }
 };
 

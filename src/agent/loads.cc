@@ -48,6 +48,7 @@ Result<InitRequest> read_init(const json::object& object) {
   init.env = r.text_map("env", 4096, 128 << 10);
   init.ca = r.text("ca", 0, kLongestAuthority, "");
   init.epoch = r.number("epoch", 1, std::numeric_limits<std::int64_t>::max(), 1);
+  init.loaded = r.boolean("loaded", false);
   if (!is_hostname(init.hostname)) r.reject("hostname", "must be one label of lower case letters, digits and dashes");
   if (!is_machine_id(init.machine_id)) r.reject("machine_id", "must be 32 lower case hex digits");
   auto decoded = base64_decode(entropy);
@@ -80,6 +81,7 @@ Result<> Loads::init(InitRequest request) {
   agent_.settings.sandbox_id = request.sandbox_id;
   ++count_;
   TRY_VOID(guest.announce(fmt::format("{{\"loads\":{},\"epoch\":{},\"sandbox_id\":{}}}\n", count_, request.epoch, json::serialize(json::string(request.sandbox_id)))));
+  if (request.loaded) guest.end_old_connections(request.peer_port);
   TRY_VOID(agent_.processes.user_group().thaw());
   if (std::string folder = guest.hooks_folder(); !folder.empty()) {
     std::vector<std::string> env{fmt::format("SPACE_LOADS={}", count_), fmt::format("SPACE_EPOCH={}", request.epoch),

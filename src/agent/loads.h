@@ -22,6 +22,8 @@ struct InitRequest {
   std::int64_t wall_ns = 0;
   std::map<std::string, std::string> env;
   std::int64_t epoch = 1;
+  bool loaded = false;          // the guest comes from storage or is a fork: connections of its old life are ended
+  std::uint16_t peer_port = 0;  // of the connection that this request came on, which is of the new one
 };
 Result<InitRequest> read_init(const json::object& object);
 

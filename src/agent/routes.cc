@@ -29,9 +29,22 @@ Task<> get_health(Agent& agent, http::Exchange& exchange) {
 Task<> post_init(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const json::object object, co_await read_json(exchange, kInitLimit));
   CO_TRY(InitRequest request, read_init(object));
+  request.peer_port = exchange.peer().port;
   json::object answer{{"nonce", request.nonce}};
   CO_TRY_VOID(agent.loads.init(std::move(request)));
   co_return co_await reply_json(exchange, 200, std::move(answer));
+}
+
+// Without a load: for commands from now on.
+Task<> put_environment(Agent& agent, http::Exchange& exchange) {
+  CO_TRY(const json::object object, co_await read_json(exchange, kInitLimit));
+  JsonReader reader(object);
+  reader.ignore_unknown();
+  Environment env = reader.text_map("env", 4096, 128 << 10);
+  CO_TRY_VOID(reader.done());
+  CO_TRY_VOID(check_environment(env));
+  agent.settings.sandbox_env = std::move(env);
+  co_return co_await reply_json(exchange, 200, {});
 }
 
 Task<> post_freeze(Agent& agent, http::Exchange& exchange) {
@@ -71,6 +84,7 @@ void add_routes(http::Router& router, Agent& agent) {
   router.use([&agent](http::Exchange& x, const http::Handler& next) { return refuse_strangers(agent, x, next); });
   router.add("GET", "/v1/health", [&agent](http::Exchange& x) { return get_health(agent, x); });
   router.add("POST", "/v1/init", [&agent](http::Exchange& x) { return post_init(agent, x); });
+  router.add("PUT", "/v1/environment", [&agent](http::Exchange& x) { return put_environment(agent, x); });
   router.add("POST", "/v1/freeze", [&agent](http::Exchange& x) { return post_freeze(agent, x); });
   add_process_routes(router, agent);
   add_file_routes(router, agent);

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include "api/observed.h"
+#include "api/waking.h"
+#include "base/digest.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "http/proxy.h"
@@ -12,9 +15,6 @@
 namespace space::api {
 namespace {
 
-using std::chrono::seconds;
-
-constexpr seconds kWakePatience{60};
 constexpr const char* kTrafficToken = "Space-Traffic-Token";
 constexpr const char* kE2bToken = "E2b-Traffic-Access-Token";  // the same token, as E2B's clients send it
 
@@ -76,6 +76,7 @@ class Ports {
     if (token.empty()) token = exchange.headers().get(kE2bToken);
     options.drop_headers.emplace_back(kE2bToken);
     std::string tenant;
+    bool by_token = false;
     if (has_key) {
       CO_TRY(const control::Key key, co_await services_.keys.authenticate(exchange.headers()));
       tenant = key.tenant;
@@ -85,10 +86,11 @@ class Ports {
       options.set_headers.set("Space-Port-Access", "public");
     } else if (!token.empty()) {
       options.set_headers.set(kTrafficToken, token);
+      by_token = true;
     } else {
       co_return refused();
     }
-    CO_TRY_VOID(co_await awake(address.sandbox, tenant));
+    CO_TRY_VOID(co_await wake(address.sandbox, tenant, by_token ? token : std::string()));
 
     // Who really asked; what the client claims about it goes.
     for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"}) options.drop_headers.emplace_back(name);
@@ -108,21 +110,32 @@ class Ports {
     co_return found && *found;
   }
 
-  // A paused sandbox is resumed by whoever may use it, and the request waits for that.
-  Task<> awake(const std::string& id, const std::string& tenant) {
-    CO_TRY(const control::Sandbox sandbox, co_await services_.store.find_any_sandbox(id));
+  // A sandbox that rests is woken by whoever may use it, and the request waits: a paused one always, a suspended one where its policy of
+  // rest says so. A token is checked before that; node checks it again, with what it came for.
+  Task<> wake(const std::string& id, const std::string& tenant, const std::string& token) {
+    CO_TRY(control::Sandbox sandbox, co_await services_.store.find_any_sandbox(id));
     if (!tenant.empty() && sandbox.tenant != tenant) co_return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
-    if (sandbox.state != control::SandboxState::paused) co_return Result<>();
-    control::Operation operation;
-    operation.id = new_id();
-    operation.tenant = sandbox.tenant;
-    operation.sandbox = id;
-    operation.kind = control::OperationKind::resume;
-    operation.created_ms = services_.clock.wall_ms();
-    auto accepted = co_await services_.engine.change(std::move(operation), std::nullopt);
-    if (!accepted) co_return accepted.error().code == "sandbox_running" ? Result<>() : fail(std::move(accepted).error());
-    CO_TRY(const control::Operation done, co_await services_.engine.wait(sandbox.tenant, accepted->operation.id, kWakePatience));
-    if (done.state == control::OperationState::failed && done.error) co_return fail(*done.error);
+    const bool paused = sandbox.state == control::SandboxState::paused, suspended = sandbox.state == control::SandboxState::suspended;
+    if (!paused && !(sandbox.rest.any() && (suspended || sandbox.state == control::SandboxState::running))) co_return Result<>();
+    if ((paused || suspended) && !token.empty()) CO_TRY_VOID(co_await check_token(sandbox, token));
+    CO_TRY_VOID(co_await awake(services_, std::move(sandbox)));
+    co_return Result<>();
+  }
+
+  Task<> check_token(const control::Sandbox& sandbox, const std::string& token) {
+    http::Request request;
+    request.target = fmt::format("/v1/sandboxes/{}/tokens", sandbox.id);
+    request.headers.set("Space-Tenant", sandbox.tenant);
+    auto answer = co_await services_.node.forwarding().request(std::move(request));
+    if (!answer) co_return fail(control::node_unavailable(answer.error().message));
+    if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
+    CO_TRY(const json::object object, parse_json_object(answer->body));
+    JsonReader reader(object);
+    reader.ignore_unknown();
+    const std::string right = reader.text("traffic", 32, 128);
+    CO_TRY_VOID(reader.done());
+    if (!equal_constant_time(right, token))
+      co_return fail(ErrorKind::unauthenticated, "traffic_token_invalid", "this port is private, and no valid token came with the request", "send an API key, or make the port public");
     co_return Result<>();
   }
 

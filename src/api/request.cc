@@ -164,6 +164,12 @@ Result<CreateBody> read_create(const json::object& body) {
   out.template_reference = reader.text("template", 1, 160, "base");
   if (!is_template_reference(out.template_reference)) reader.reject("template", "must be a template's name, name:tag or sha256:digest");
   out.cpus = reader.optional_number("cpus", 1, 64);
+  out.checkpoint = reader.text("checkpoint", 0, 40, "");
+  if (!out.checkpoint.empty()) {
+    if (!is_id(out.checkpoint)) reader.reject("checkpoint", "must be a checkpoint's id");
+    for (const char* name : {"template", "cpus", "memory_mib", "disk_mib"})
+      if (reader.has(name) && !body.at(name).is_null()) reader.reject(name, "cannot be given with a checkpoint, which has its own");
+  }
   out.memory_mib = reader.optional_number("memory_mib", 128, 1 << 20);
   out.disk_mib = reader.optional_number("disk_mib", 64, 1 << 24);
   out.env = reader.text_map("env", 256, 32 << 10);

@@ -11,6 +11,7 @@
 #include "base/async.h"
 #include "base/json.h"
 #include "control/store.h"
+#include "control/update.h"
 #include "http/server.h"
 
 namespace space::api {
@@ -52,6 +53,7 @@ std::string write_cursor(std::int64_t sequence);
 
 // A create's body.
 struct CreateBody {
+  std::string checkpoint;  // "": from the template; else template and size are the checkpoint's
   std::string template_reference;
   std::optional<std::int64_t> cpus, memory_mib, disk_mib;
   std::map<std::string, std::string> env, metadata;
@@ -60,6 +62,13 @@ struct CreateBody {
   control::RestPolicy rest;
 };
 Result<CreateBody> read_create(const json::object& body);
+
+// What an update says; null takes away. `egress` is as it came: the gateway checks it.
+struct UpdateBody {
+  control::SandboxUpdate update;
+  std::optional<json::value> egress;
+};
+Result<UpdateBody> read_update(const json::object& body);
 
 bool is_template_reference(std::string_view text);  // "base", "base:latest", "sha256:<64 hex>"
 

@@ -7,7 +7,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  if (auto body = space::parse_json_object(text)) (void)space::api::read_create(*body);
+  if (auto body = space::parse_json_object(text)) {
+    (void)space::api::read_create(*body);
+    (void)space::api::read_update(*body);
+  }
   (void)space::api::is_template_reference(text);
   space::http::Headers headers;
   headers.add("Prefer", std::string(text));

@@ -111,6 +111,7 @@ void add_routes(Services& services, http::Router& router) {
   add_key_routes(routes);
   add_sandbox_routes(routes);
   add_life_routes(routes);
+  add_change_routes(routes);
   add_operation_routes(routes);
   add_event_routes(routes);
   add_data_routes(routes);

@@ -4,6 +4,7 @@
 
 #include "api/request.h"
 #include "api/routes.h"
+#include "api/waking.h"
 #include "base/encoding.h"
 #include "base/random.h"
 #include "http/proxy.h"
@@ -32,31 +33,6 @@ Result<> answers(const Sandbox& sandbox) {
   return no("sandbox_deleting", "is being deleted", "create another one");
 }
 
-// One with a rest policy came to rest because nobody used it: now somebody does. The request waits for its wake.
-Task<Sandbox> awake(Services& services, Sandbox sandbox) {
-  constexpr std::chrono::seconds kLongest{90};
-  const auto rests = [](SandboxState state) { return state == SandboxState::paused || state == SandboxState::suspended; };
-  for (const auto end = std::chrono::steady_clock::now() + kLongest; rests(sandbox.state) && std::chrono::steady_clock::now() < end;) {
-    control::Operation operation;
-    operation.id = new_id();
-    operation.tenant = sandbox.tenant;
-    operation.sandbox = sandbox.id;
-    operation.kind = control::OperationKind::wake;
-    operation.reason = "request";
-    operation.created_ms = services.clock.wall_ms();
-    auto accepted = co_await services.engine.change(std::move(operation), std::nullopt);
-    if (!accepted && accepted.error().code != "sandbox_busy" && accepted.error().code != "sandbox_running") co_return fail(accepted.error());
-    if (accepted) {
-      CO_TRY(const control::Operation over, co_await services.engine.wait(sandbox.tenant, accepted->operation.id, kLongest));
-      if (over.error) co_return fail(*over.error);
-    } else {
-      co_await sleep_for(std::chrono::milliseconds(50));  // it is still on its way to rest
-    }
-    CO_TRY(sandbox, co_await services.store.find_sandbox(sandbox.tenant, sandbox.id));
-  }
-  co_return sandbox;
-}
-
 // The path anew from its decoded segments, so that node sees what was checked here, and the query as it came.
 std::string target_for_node(const http::Target& target) {
   std::string out;
@@ -83,6 +59,7 @@ Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   if (!found && by_token && found.error().kind == ErrorKind::not_found)
     co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is no attach token of this command session", "ask for a new one: POST …/commands/{session}/token");
   if (!found) co_return tl::unexpected(found.error());
+  // One with a rest policy came to rest because nobody used it: now somebody does.
   if (!by_token && found->rest.any()) {
     CO_TRY(*found, co_await awake(services, *found));
   }

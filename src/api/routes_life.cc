@@ -9,6 +9,7 @@
 #include "base/encoding.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "control/checkpoints.h"
 #include "http/proxy.h"
 
 namespace space::api {
@@ -104,26 +105,6 @@ Result<ForkBody> read_fork(const json::object& body) {
   return out;
 }
 
-// A child has its parent's settings where the request gives none of its own.
-std::vector<Sandbox> children_of(const Sandbox& parent, const ForkBody& wanted, std::int64_t now_ms) {
-  std::vector<Sandbox> children;
-  for (std::size_t i = 0; i < wanted.count; ++i) {
-    Sandbox child;
-    child.id = new_id();
-    child.tenant = parent.tenant;
-    child.template_reference = parent.template_reference;
-    child.cpus = parent.cpus;
-    child.memory_mib = parent.memory_mib;
-    child.disk_mib = parent.disk_mib;
-    child.metadata = wanted.has_metadata ? wanted.metadata : parent.metadata;
-    child.time_limit_s = wanted.time_limit_s.value_or(parent.time_limit_s);
-    child.rest = parent.rest;
-    child.created_ms = now_ms;
-    children.push_back(std::move(child));
-  }
-  return children;
-}
-
 // The children's policies are their parent's. Should the gateway not take one now, it is told again, and allows nothing until then.
 asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::vector<std::string> children) {
   for (const std::string& child : children) {
@@ -148,7 +129,20 @@ Task<> fork(Services& services, http::Exchange& exchange) {
     co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)), fmt::format("sandbox {} is {}", id, to_string(parent.state)),
                    "wake it first, or name one of its checkpoints");
   Operation operation = operation_of(services, exchange, OperationKind::fork, std::move(id));
-  std::vector<Sandbox> children = children_of(parent, wanted, operation.created_ms);
+  control::OwnSettings own;
+  if (wanted.has_metadata) own.metadata = wanted.metadata;
+  own.time_limit_s = wanted.time_limit_s;
+  control::Parent origin(parent);
+  if (!wanted.checkpoint.empty()) {
+    // It may have been of another size then. One that is not there fails the fork itself.
+    const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
+    if (then) {
+      origin.cpus = then->cpus;
+      origin.memory_mib = then->memory_mib;
+    }
+  }
+  std::vector<Sandbox> children;
+  for (std::size_t i = 0; i < wanted.count; ++i) children.push_back(control::child_of(origin, own, operation.created_ms));
   json::array ids;
   for (const Sandbox& child : children) ids.emplace_back(child.id);
   json::object env;

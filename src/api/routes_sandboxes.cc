@@ -6,6 +6,7 @@
 #include "api/routes.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "control/checkpoints.h"
 
 namespace space::api {
 namespace {
@@ -14,6 +15,35 @@ using control::Operation;
 using control::OperationKind;
 using control::Sandbox;
 using std::chrono::seconds;
+
+Task<Sandbox> from_template(Services& services, std::string tenant, const CreateBody& wanted) {
+  CO_TRY(const control::TemplateSize size, co_await services.node.template_size(wanted.template_reference));
+  Sandbox sandbox;
+  sandbox.id = new_id();
+  sandbox.tenant = std::move(tenant);
+  sandbox.template_reference = wanted.template_reference;
+  sandbox.cpus = wanted.cpus.value_or(size.cpus);
+  sandbox.memory_mib = wanted.memory_mib.value_or(size.memory_mib);
+  sandbox.disk_mib = wanted.disk_mib.value_or(size.disk_mib);
+  sandbox.metadata = wanted.metadata;
+  sandbox.time_limit_s = wanted.time_limit_s;
+  sandbox.rest = wanted.rest;
+  sandbox.created_ms = services.clock.wall_ms();
+  co_return sandbox;
+}
+
+// As a fork, though nobody need be there any more of whom the checkpoint was taken. Its policy is that sandbox's while there is one,
+// else nothing is allowed.
+Task<Sandbox> from_checkpoint(Services& services, std::string tenant, const CreateBody& wanted) {
+  CO_TRY(const control::Checkpoint checkpoint, co_await control::find_checkpoint(services.node, tenant, wanted.checkpoint));
+  const control::Parent parent(tenant, checkpoint);
+  const control::OwnSettings own{wanted.metadata, wanted.time_limit_s, wanted.rest};
+  Sandbox sandbox = control::child_of(parent, own, services.clock.wall_ms());
+  sandbox.egress = control::changes::kNoEgress;
+  if (!wanted.egress && services.egress)
+    if (const auto settings = co_await services.store.find_egress(tenant, checkpoint.sandbox); settings && settings->generation > 0) sandbox.egress = settings->document;
+  co_return sandbox;
+}
 
 Task<> create(Services& services, http::Exchange& exchange) {
   std::string raw;
@@ -27,8 +57,6 @@ Task<> create(Services& services, http::Exchange& exchange) {
     CO_TRY(auto kept, co_await services.store.find_answer(tenant_of(exchange), keep->key, keep->fingerprint));
     if (kept && (kept->status != statuses.accepted || wait.count() == 0)) co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
   }
-  CO_TRY(const control::TemplateSize size, co_await services.node.template_size(wanted.template_reference));
-
   std::string egress;
   if (wanted.egress && !wanted.egress->is_null()) {
     CO_TRY(egress, egress_document(*wanted.egress));
@@ -36,19 +64,11 @@ Task<> create(Services& services, http::Exchange& exchange) {
     CO_TRY_VOID(co_await services.egress->check(egress));
   }
 
-  Sandbox sandbox;
-  sandbox.id = new_id();
-  sandbox.tenant = tenant_of(exchange);
-  sandbox.template_reference = std::move(wanted.template_reference);
-  sandbox.cpus = wanted.cpus.value_or(size.cpus);
-  sandbox.memory_mib = wanted.memory_mib.value_or(size.memory_mib);
-  sandbox.disk_mib = wanted.disk_mib.value_or(size.disk_mib);
-  sandbox.metadata = std::move(wanted.metadata);
-  sandbox.time_limit_s = wanted.time_limit_s;
-  sandbox.egress = egress;
-  const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.id, 1, std::move(egress)};
-  sandbox.rest = wanted.rest;
-  sandbox.created_ms = services.clock.wall_ms();
+  const std::string tenant = tenant_of(exchange);
+  auto row = wanted.checkpoint.empty() ? from_template(services, tenant, wanted) : from_checkpoint(services, tenant, wanted);
+  CO_TRY(Sandbox sandbox, co_await std::move(row));
+  if (!egress.empty()) sandbox.egress = std::move(egress);
+  const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress};
 
   json::object env;
   for (const auto& [name, value] : wanted.env) env[name] = value;
@@ -58,12 +78,13 @@ Task<> create(Services& services, http::Exchange& exchange) {
   operation.sandbox = sandbox.id;
   operation.kind = OperationKind::create;
   operation.created_ms = sandbox.created_ms;
-  const json::object request{{"env", std::move(env)}};
+  json::object request{{"env", std::move(env)}};
+  if (!wanted.checkpoint.empty()) request["checkpoint"] = wanted.checkpoint;
   operation.request = json::serialize(request);
 
   CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(sandbox), std::move(operation), std::move(keep)));
   // While the sandbox is made. Should the gateway not take it now, it is told again, and allows nothing until then.
-  if (!settings.document.empty() && !accepted.replay)
+  if (services.egress && !settings.document.empty() && !accepted.replay)
     if (auto told = co_await services.egress->put(settings); !told) log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", told.error()}});
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }

@@ -18,6 +18,7 @@ int run_program(int argc, char** argv, const RunRole& run_role) {
              "Every command has --help.");
   add_client_options(app, line);
   add_sandbox_commands(app, line);
+  add_update_command(app, line);
   add_life_commands(app, line);
   add_process_commands(app, line);
   add_network_commands(app, line);

@@ -12,6 +12,7 @@ namespace space::cli {
 
 struct CreateOptions {
   std::string template_name = "base";
+  std::string checkpoint;  // "": from the template
   std::uint32_t cpus = 0, memory_mib = 0, disk_mib = 0;  // 0: the template's
   std::vector<std::string> env;
   std::vector<std::string> metadata;  // "key=value"
@@ -40,6 +41,18 @@ Task<int> create(Context& context, CreateOptions options);
 Task<int> list(Context& context, ListOptions options);
 Task<int> show(Context& context, std::string sandbox);
 Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_wait);
+
+// commands_update.cc
+struct UpdateOptions {
+  std::vector<std::string> sandboxes;
+  std::vector<std::string> env, metadata;              // NAME=value
+  std::vector<std::string> unset_env, unset_metadata;  // names
+  std::string time_limit, idle_pause, idle_suspend;    // seconds, or none; "": as it is
+  std::string at_time_limit;                           // delete or suspend
+  std::uint32_t cpus = 0, memory_mib = 0;              // 0: as it is
+  std::vector<std::string> egress;                     // words as egress_policy.h takes them; none: as it is
+};
+Task<int> update(Context& context, UpdateOptions options);
 
 // commands_life.cc
 Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes);  // pause, resume, suspend, wake, stop, start

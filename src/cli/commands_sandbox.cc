@@ -32,7 +32,9 @@ std::string describe_map(const json::object* map) {
 }
 
 Result<json::object> create_body(const CreateOptions& options) {
-  json::object body = {{"template", options.template_name}};
+  json::object body;
+  if (options.checkpoint.empty()) body["template"] = options.template_name;
+  else body["checkpoint"] = options.checkpoint;
   if (options.cpus > 0) body["cpus"] = options.cpus;
   if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;
   if (options.disk_mib > 0) body["disk_mib"] = options.disk_mib;

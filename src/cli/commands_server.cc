@@ -39,6 +39,22 @@ void print_list(Console& console, const json::array& items, std::vector<std::str
   console.line(table.text());
 }
 
+// "ready", "making 40 %", and those of other sizes behind their memory: "ready, 1024 MiB failed (disk_too_small)".
+std::string describe_bases(const json::object& t) {
+  const json::array* bases = array_of(t, "bases");
+  std::string out;
+  for (const json::value& item : bases ? *bases : json::array()) {
+    if (!item.is_object()) continue;
+    const json::object& base = item.get_object();
+    if (!out.empty()) out += fmt::format(", {} MiB ", number_of(base, "memory_mib"));
+    out += text_of(base, "state");
+    if (const json::object* progress = object_of(base, "progress"); progress && number_of(*progress, "of") > 0)
+      out += fmt::format(" {} %", number_of(*progress, "done") * 100 / number_of(*progress, "of"));
+    if (const json::object* error = object_of(base, "error")) out += fmt::format(" ({})", text_of(*error, "code"));
+  }
+  return out;
+}
+
 }  // namespace
 
 Task<int> list_templates(Context& context) {
@@ -47,7 +63,7 @@ Task<int> list_templates(Context& context) {
     return std::vector<std::string>{fmt::format("{}:{}", text_of(t, "name"), text_of(t, "tag")), short_digest(text_of(t, "digest")),
                                     std::to_string(number_of(t, "cpus")), fmt::format("{} MiB", number_of(t, "memory_mib")),
                                     fmt::format("{} MiB", number_of(t, "disk_mib")),
-                                    format_bytes(static_cast<std::uint64_t>(number_of(t, "rootfs_bytes"))), text_of(t, "base"), age_of(t, "created_at")};
+                                    format_bytes(static_cast<std::uint64_t>(number_of(t, "rootfs_bytes"))), describe_bases(t), age_of(t, "created_at")};
   });
   co_return 0;
 }

@@ -22,6 +22,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--driver", s.driver, "What runs the VMs; sim runs none and is for load tests of the server alone")
       ->check(CLI::IsMember({"qemu", "sim"}))
       ->capture_default_str();
+  app.add_option("--vmm-binary", s.vmm_binary, "The VMM that new machines run on; states that an earlier one wrote go on loading with that")->capture_default_str();
   app.add_option("--pool-ready", s.pool_ready, "Sandboxes kept loaded, for creates that take no time")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-ready-most", s.pool_ready_most, "As many as that while creates come quickly (0: always --pool-ready)")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();

@@ -10,8 +10,10 @@
 
 #include "base/file.h"
 #include "cli/exit_status.h"
+#include "cli/local_needs.h"
 #include "snapshot/local_blob_store.h"
 #include "snapshot/upkeep.h"
+#include "template/base_upkeep.h"
 
 namespace space::cli {
 namespace {
@@ -85,6 +87,19 @@ Result<> give_to_owner(const fs::path& node) {
   return {};
 }
 
+// Below the server's own folder alone: one that was named may be other servers' too.
+Result<std::vector<tmpl::StoredBase>> unneeded_bases(const StoreOptions& options, const Opened& server) {
+  const fs::path root = options.data_dir / "bases";
+  const auto current = tmpl::read_current(root);
+  if (!current && current.error().kind == ErrorKind::not_found) return std::vector<tmpl::StoredBase>{};  // node has not looked yet
+  if (!current) return fail(current.error());
+  TRY(const auto needs, local_needs(options.data_dir / "node", *server.store, server.key));
+  TRY(auto bases, tmpl::stored_bases(root));
+  const auto keys = tmpl::base_keys(needs);
+  std::erase_if(bases, [&](const tmpl::StoredBase& base) { return !tmpl::is_unneeded(base, *current, keys); });
+  return bases;
+}
+
 int refuse(Console& console, const Error& error) {
   console.error(error);
   return exit_status_of(error);
@@ -103,10 +118,21 @@ Result<int> collect(Console& console, const StoreOptions& options) {
     if (!options.dry_run || console.as_json()) continue;
     for (const auto& blob : garbage.blobs) console.line(fmt::format("{}  {}  {}", tenant, blob.digest, format_bytes(blob.bytes)));
   }
+  TRY(const auto bases, unneeded_bases(options, server));
+  std::uint64_t base_bytes = 0;
+  json::array keys;
+  for (const tmpl::StoredBase& base : bases) {
+    base_bytes += base.bytes;
+    keys.emplace_back(base.key);
+    if (options.dry_run && !console.as_json()) console.line(fmt::format("base {}  {}, {} MiB  {}", base.key, base.release_name, base.size.memory_mib, format_bytes(base.bytes)));
+    if (!options.dry_run) TRY_VOID(tmpl::remove_base(options.data_dir / "bases", base.key));
+  }
+  if (!options.dry_run) removed += base_bytes;
   if (console.as_json()) {
-    console.value(json::object{{"blobs", blobs}, {"bytes", bytes}, {"removed_bytes", removed}, {"dry_run", options.dry_run}});
+    console.value(json::object{{"blobs", blobs}, {"bytes", bytes}, {"bases", std::move(keys)}, {"base_bytes", base_bytes}, {"removed_bytes", removed}, {"dry_run", options.dry_run}});
   } else if (options.dry_run) {
     console.line(fmt::format("{} blobs ({}) belong to no checkpoint", blobs, format_bytes(bytes)));
+    console.line(fmt::format("{} bases ({}) are needed by nobody any more", bases.size(), format_bytes(base_bytes)));
   } else {
     console.line(fmt::format("{} freed", format_bytes(removed)));
   }

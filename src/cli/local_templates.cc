@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 
 #include "cli/exit_status.h"
+#include "cli/local_needs.h"
 
 namespace space::cli {
 namespace {
@@ -28,6 +30,23 @@ Result<tmpl::Release> build(Console& console, BuildTemplateOptions& options) {
   });
 }
 
+// As the server does it: the content goes with its last name, and then nobody may stand on it.
+Result<> remove_unneeded(const std::filesystem::path& data_dir, const std::string& reference) {
+  tmpl::TemplateStore templates(data_dir / "templates");
+  const auto release = templates.resolve(reference);
+  if (!release) return templates.remove(reference);  // a damaged one may go; an unknown one is said to be
+  TRY(const auto all, templates.list());
+  const bool whole = reference.starts_with("sha256:");
+  const bool last = std::none_of(all.begin(), all.end(), [&](const tmpl::Release& other) {
+    return !whole && other.digest == release->digest && (other.name != release->name || other.tag != release->tag);
+  });
+  if (last) {
+    TRY(const auto needs, local_needs(data_dir / "node"));
+    TRY_VOID(tmpl::check_unneeded(reference, release->digest, needs));
+  }
+  return templates.remove(reference);
+}
+
 }  // namespace
 
 int build_template(Console& console, BuildTemplateOptions options) {
@@ -45,7 +64,7 @@ int build_template(Console& console, BuildTemplateOptions options) {
 }
 
 int remove_local_template(Console& console, const std::filesystem::path& data_dir, const std::string& reference) {
-  const auto removed = tmpl::TemplateStore(data_dir / "templates").remove(reference);
+  const auto removed = remove_unneeded(data_dir, reference);
   if (removed) return 0;
   console.error(removed.error());
   return exit_status_of(removed.error());

@@ -27,7 +27,7 @@ std::string_view to_string(log::Level level) {
 
 std::vector<std::string> to_arguments(const ServerSettings& s) {
   std::vector<std::string> out = {"--data-dir", s.data_dir.string(), "--run-dir", s.run_dir.string(), "--templates-dir", s.templates().string(),
-                                  "--bases-dir", s.bases().string(), "--listen", s.listen, "--driver", s.driver,
+                                  "--bases-dir", s.bases().string(), "--listen", s.listen, "--driver", s.driver, "--vmm-binary", s.vmm_binary.string(),
                                   "--pool-ready", std::to_string(s.pool_ready), "--pool-ready-most", std::to_string(s.pool_ready_most),
                                   "--pool-spawned", std::to_string(s.pool_spawned),
                                   "--uid-base", std::to_string(s.uid_base), "--log-level", std::string(to_string(s.log_level))};

@@ -23,6 +23,7 @@ struct ServerSettings {
   std::string domain_listen = "127.0.0.1:7443";  // where they are served, over TLS
   bool e2b_allow_unsecured = false;
   std::string driver = "qemu";
+  std::filesystem::path vmm_binary = "/usr/bin/qemu-system-x86_64";  // copied with its libraries; earlier ones stay for what they wrote
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
   std::uint32_t pool_ready_most = 24;  // as many as that while creates come quickly; counts for each template and size
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load

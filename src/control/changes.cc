@@ -5,6 +5,7 @@
 
 #include "control/egress_rows.h"
 #include "control/rows.h"
+#include "control/update.h"
 
 namespace space::control::changes {
 namespace json = boost::json;
@@ -189,7 +190,8 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
   for (const Operation& other : busy)
     if (other.kind == operation.kind && !other.cancel_requested) same = other;
   // Of these each request is another one.
-  const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore && operation.kind != OperationKind::fork;
+  const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore && operation.kind != OperationKind::fork &&
+                          operation.kind != OperationKind::update;
   const bool joins = same && repeatable && (operation.kind == OperationKind::remove || same->id == busy.back().id);
   if (!joins) {
     if (operation.kind == OperationKind::remove) {
@@ -227,11 +229,18 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
   operation->error = outcome.error;
   operation->spans = outcome.spans;
   const std::vector<std::string> children = children_of(*operation);
+  if (operation->kind == OperationKind::update && outcome.state == O::succeeded && sandbox && sandbox->state != S::deleting)
+    TRY_VOID(apply_update(session, *sandbox, operation->id, operation->request, now_ms));
   operation->request = kept_request(*operation);
   operation->finished_ms = now_ms;
   if (sandbox) {
     const bool new_digest = !outcome.template_digest.empty() && sandbox->template_digest != outcome.template_digest;
     if (new_digest) sandbox->template_digest = outcome.template_digest;
+    if (outcome.cpus > 0 && outcome.memory_mib > 0 && (outcome.cpus != sandbox->cpus || outcome.memory_mib != sandbox->memory_mib)) {
+      sandbox->cpus = outcome.cpus;
+      sandbox->memory_mib = outcome.memory_mib;
+      session.exec("UPDATE sandboxes SET cpus = :cpus, memory_mib = :memory WHERE sequence = :sequence", sandbox->cpus, sandbox->memory_mib, sandbox->sequence);
+    }
     // A create that was overtaken by a delete leaves the rest to it.
     const bool overtaken = operation->kind == OperationKind::create && sandbox->state != S::creating;
     if (outcome.sandbox_state && !overtaken && can_move(sandbox->state, *outcome.sandbox_state))

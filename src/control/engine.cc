@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "control/engine_state.h"
+#include "control/update.h"
 
 namespace space::control {
 namespace {
@@ -115,6 +116,19 @@ Task<Operation> Engine::wait(std::string tenant, std::string id, milliseconds ti
   co_return live->operation;
 }
 
+asio::awaitable<bool> Engine::wait_for_rest(std::string sandbox, milliseconds time) {
+  const auto lane = lanes_.find(sandbox);
+  if (lane == lanes_.end()) co_return false;
+  const LivePtr live = lane->second.current ? lane->second.current : lane->second.waiting.empty() ? nullptr : lane->second.waiting.front();
+  if (!live || (live->operation.kind != OperationKind::pause && live->operation.kind != OperationKind::suspend)) co_return false;
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (!live->over && !stopping_) {
+    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0 || !co_await live->changed.wait_for(left)) break;
+  }
+  co_return true;
+}
+
 Engine::Gauges Engine::gauges() const {
   Gauges out = gauges_;
   out.running = running_;
@@ -216,7 +230,11 @@ Task<NodeDone> Engine::ask_once(const Live& live) {
   }
   // The others are told as they are named, with what was asked for.
   std::string verb(to_string(operation.kind));
-  CO_TRY(json::object body, parse_json_object(operation.request.empty() ? "{}" : operation.request));
+  CO_TRY(json::object body, parse_json_object(operation.request.empty() ? "{}" : operation.request, 16 << 20));
+  if (operation.kind == OperationKind::update) {
+    CO_TRY(const SandboxUpdate update, decode_update(operation.request));
+    body = node_part(update);
+  }
   body["operation"] = operation.id;
   co_return co_await node_.act(operation.sandbox, std::move(verb), std::move(body));
 }
@@ -243,6 +261,10 @@ Outcome Engine::judge(const Live& live, Result<NodeDone> result) {
     outcome.spans.push_back(std::move(span));
   }
   outcome.template_digest = result->template_digest;
+  if (live.operation.kind == OperationKind::restore) {
+    outcome.cpus = result->cpus;
+    outcome.memory_mib = result->memory_mib;
+  }
   outcome.sandbox_state = state_after(live.operation.kind);
   return outcome;
 }
@@ -260,7 +282,7 @@ asio::awaitable<void> Engine::record_end(LivePtr live, Outcome outcome) {
   }
   if (finished) {
     live->operation = finished->operation;
-    if (finished->sandbox && finished->sandbox->ends_ms > 0) deadlines_.ring();
+    if (finished->sandbox && finished->sandbox->ends_ms > 0) deadlines_.ring();  // also when an update moved it
   }
   const auto& operation = live->operation;
   auto& count = operation.state == OperationState::succeeded ? gauges_.succeeded : operation.state == OperationState::failed ? gauges_.failed : gauges_.cancelled;

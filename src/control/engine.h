@@ -57,6 +57,9 @@ class Engine {
   // Returns when the operation is over or changed from `seen`, at the latest after `time`.
   Task<Operation> wait(std::string tenant, std::string id, std::chrono::milliseconds time, std::optional<OperationState> seen = std::nullopt);
 
+  // Waits while a pause or suspend of this sandbox is under way, at most `time`. True when it did.
+  asio::awaitable<bool> wait_for_rest(std::string sandbox, std::chrono::milliseconds time);
+
   struct Gauges {
     std::size_t running = 0, pending = 0;
     std::uint64_t succeeded = 0, failed = 0, cancelled = 0;

@@ -32,6 +32,7 @@ class FakeNode {
     add("DELETE", "/v1/sandboxes/{id}", &FakeNode::remove);
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
     add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
+    add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("GET", "/v1/sandboxes", &FakeNode::list);
     add("GET", "/v1/info", &FakeNode::info);
     add("GET", "/v1/templates", &FakeNode::templates);
@@ -130,6 +131,14 @@ class FakeNode {
   }
   Task<> pause(http::Exchange& exchange) { return move(exchange, "paused"); }
   Task<> resume(http::Exchange& exchange) { return move(exchange, "running"); }
+  Task<> update(http::Exchange& exchange) {
+    const std::string id = exchange.param("id");
+    CO_TRY(const std::string text, co_await exchange.read_body(1 << 20));
+    calls.push_back("UPDATE " + id + " " + text);
+    if (fail_with) co_return fail(*fail_with);
+    json::object out{{"id", id}, {"spans", spans()}};
+    co_return co_await answer(exchange, std::move(out));
+  }
   Task<> list(http::Exchange& exchange) {
     json::array all;
     for (const auto& [id, box] : boxes) {

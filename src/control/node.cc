@@ -93,6 +93,8 @@ Task<NodeDone> Node::change(std::string method, std::string target, std::string 
   reader.ignore_unknown();
   NodeDone done;
   done.template_digest = reader.text("template_digest", 0, 100, "");
+  done.cpus = reader.number("cpus", 0, 1 << 20, 0);
+  done.memory_mib = reader.number("memory_mib", 0, 1 << 24, 0);
   CO_TRY_VOID(reader.done());
   done.spans = spans_of(answer);
   co_return done;

@@ -65,6 +65,7 @@ struct Outcome {
   std::vector<Span> spans;
   std::optional<SandboxState> sandbox_state;
   std::string template_digest;  // of a create
+  std::int64_t cpus = 0, memory_mib = 0;  // of a restore; 0: as it was
 };
 
 struct Finished {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::array kSandboxNames{"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"};
 constexpr std::array kOperationNames{"pending", "running", "succeeded", "failed", "cancelled"};
-constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork"};
+constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork", "update"};
 
 template <class E, std::size_t N>
 std::optional<E> find(const std::array<const char*, N>& names, std::string_view text) {
@@ -51,6 +51,7 @@ bool may_begin(OperationKind kind, SandboxState state) {
     case K::stop: return state == S::running || state == S::paused || state == S::suspended;
     case K::start: return state == S::stopped || state == S::suspended || state == S::ended;
     case K::restore:
+    case K::update:
     case K::fork: return state == S::running || state == S::paused || state == S::suspended || state == S::stopped || state == S::ended;
   }
   return false;
@@ -69,6 +70,7 @@ std::optional<SandboxState> state_after(OperationKind kind) {
     case K::stop: return S::stopped;
     case K::remove: return S::deleted;
     case K::checkpoint:
+    case K::update:
     case K::fork: return std::nullopt;
   }
   return std::nullopt;

@@ -17,7 +17,8 @@ namespace space::control {
 enum class SandboxState { creating, running, paused, deleting, deleted, failed, ended, suspended, stopped };
 enum class OperationState { pending, running, succeeded, failed, cancelled };
 // `remove` is written "delete". fork: new sandboxes out of a running one or a checkpoint; restore: back to a checkpoint.
-enum class OperationKind { create, remove, pause, resume, suspend, wake, stop, start, checkpoint, restore, fork };
+// update: of settings (update.h).
+enum class OperationKind { create, remove, pause, resume, suspend, wake, stop, start, checkpoint, restore, fork, update };
 
 // One step of an operation. Microseconds; `start_us` counts from the moment the operation was accepted.
 struct Span {
@@ -63,7 +64,7 @@ struct Operation {
   bool cancel_requested = false;
   std::string reason;   // of a delete: "requested", "time_limit"
   // JSON. Of a create what only the engine reads (env), of a fork {"checkpoint","take","children","env"}, of the others about checkpoints
-  // {"checkpoint","name"}. At the end nothing stays of it but the ids.
+  // {"checkpoint","name"}, of an update what update.h writes. At the end nothing stays of it but the ids.
   std::string request;
   std::optional<Error> error;
   std::vector<Span> spans;

@@ -1,16 +1,13 @@
 // Checkpoints as E2B's snapshots, and new sandboxes out of them.
 #pragma once
 
+#include "control/checkpoints.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
 
 namespace space::e2b {
 
-struct Snapshot {  // a native checkpoint
-  std::string id, name, sandbox, lineage;  // the name is "" when there is none; it may hold a tag: "name:tag"
-  std::string template_reference;
-  std::int64_t cpus = 1, memory_mib = 512, disk_mib = 4096;
-};
+using Snapshot = control::Checkpoint;  // its name may hold a tag: "name:tag"
 // The tenant's checkpoints, the newest first; of one sandbox when it is named. node_unavailable, or node's own errors.
 Task<std::vector<Snapshot>> snapshots_of(State& state, std::string tenant, std::string sandbox);
 // What the text of a request means, as template_id_of gives it: by id or by name. Newest first; none where there is none.

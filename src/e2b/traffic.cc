@@ -134,8 +134,11 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
   co_return co_await http::forward(exchange, state.parts.node.ports(), std::move(options));
 }
 
+// Nothing: there is none, or it rests and traffic does not wake it.
 Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
+  constexpr std::chrono::seconds kLongestRest{90};
   while (state.moving.contains(id)) co_await state.moved.wait();
+  (void)co_await state.parts.engine.wait_for_rest(id, kLongestRest);  // one that comes to rest by its policy just now
   auto sandbox = co_await state.parts.store.find_any_sandbox(id);
   if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return std::nullopt;
   if (!sandbox) co_return fail(std::move(sandbox).error());
@@ -143,9 +146,24 @@ Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
   CO_TRY(const auto settings, co_await settings_of(state, id));
   Found found{std::move(*sandbox), settings, false};
   found.running = is_running(found.sandbox.state);
-  if (found.running) co_return found;
-  if (!settings->auto_resume) co_return std::nullopt;
+  // One of the native API's that came to rest by its policy wakes by it too.
+  const bool by_policy = found.sandbox.rest.any() && found.sandbox.state != control::SandboxState::stopped;
+  if (!found.running && !settings->auto_resume && !by_policy) co_return std::nullopt;
+  co_return found;
+}
+
+// Who has not the token wakes nobody. (The in-sandbox protocol's own is known to node, which checks it in any case.)
+Task<bool> may_wake(State& state, const http::Exchange& exchange, const Found& found, std::uint16_t port) {
+  if (port == kEnvdPort || found.settings->public_traffic) co_return true;
+  CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
+  co_return equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic);
+}
+
+// The request waits for it.
+Task<Found> awake(State& state, Found found) {
+  const auto settings = found.settings;
   CO_TRY(found, co_await wake(state, std::move(found)));
+  if (!settings->auto_resume) co_return found;  // its time is its own
   constexpr std::int64_t kLeast_s = 300;
   const std::int64_t ends_ms = state.parts.clock.wall_ms() + std::max(settings->timeout_s, kLeast_s) * 1000;
   CO_TRY(found.sandbox, co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_ms, false));
@@ -175,6 +193,14 @@ Task<> carry_traffic(State& state, http::Exchange& exchange) {
   auto found = co_await target_sandbox(state, to->sandbox);
   if (!found) co_return co_await exchange.reply(error_answer(found.error()));
   if (!*found) co_return co_await refuse(exchange, 502, "The sandbox was not found", *to);
+  if (!(*found)->running) {
+    const auto may = co_await may_wake(state, exchange, **found, to->port);
+    if (!may) co_return co_await exchange.reply(error_answer(may.error()));
+    if (!*may) co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", *to);
+    auto woken = co_await awake(state, std::move(**found));
+    if (!woken) co_return co_await exchange.reply(error_answer(woken.error()));
+    **found = std::move(*woken);
+  }
   Result<> done;
   if (to->port == kEnvdPort)
     done = co_await to_envd(state, exchange, **found);

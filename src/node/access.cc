@@ -1,5 +1,6 @@
 #include "node/access.h"
 
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -38,13 +39,13 @@ Result<std::shared_ptr<Sandbox>> tenant_sandbox(const Sandboxes& sandboxes, cons
   return sandbox;
 }
 
-Result<std::shared_ptr<Sandbox>> session_sandbox(const Sandboxes& sandboxes, const http::Exchange& exchange) {
+Result<std::shared_ptr<Sandbox>> session_sandbox(const Sandboxes& sandboxes, const TokenKey& tokens, const http::Exchange& exchange) {
   const std::string_view token = attach_token(exchange);
   if (token.empty()) return tenant_sandbox(sandboxes, exchange);
   const std::string& id = exchange.param("id");
   auto sandbox = is_id(id) ? sandboxes.find(id) : nullptr;
   if (!sandbox) return fail(ErrorKind::unauthenticated, "token_invalid", "this is no attach token of this command session");
-  TRY_VOID(sandbox->sessions.check(exchange.param("session"), token));
+  TRY_VOID(tokens.check_attach(sandbox->record, exchange.param("session"), token, system_clock().wall_ms()));
   return sandbox;
 }
 

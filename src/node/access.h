@@ -7,6 +7,7 @@
 
 #include "http/router.h"
 #include "node/sandboxes.h"
+#include "node/tokens.h"
 
 namespace space::node {
 
@@ -18,6 +19,6 @@ http::Router::Middleware peer_check(uid_t api_uid);
 Result<std::shared_ptr<Sandbox>> tenant_sandbox(const Sandboxes& sandboxes, const http::Exchange& exchange);
 
 // As above, or by a valid attach token of the session {session} (Authorization: Bearer at_…), which needs no tenant.
-Result<std::shared_ptr<Sandbox>> session_sandbox(const Sandboxes& sandboxes, const http::Exchange& exchange);
+Result<std::shared_ptr<Sandbox>> session_sandbox(const Sandboxes& sandboxes, const TokenKey& tokens, const http::Exchange& exchange);
 
 }  // namespace space::node

@@ -33,6 +33,8 @@ class RealMachines : public Machines {
   RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool, Gateway* gateway)
       : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool), gateway_(gateway) {}
 
+  std::string state_key(const std::string& vmm_build) const override { return vmm_build.empty() ? driver_.state_key() : driver_.state_key_of(vmm_build); }
+
   Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) override {
     const std::string id = new_id();
     Spans::Step copying(spans, "overlay");
@@ -71,8 +73,9 @@ class RealMachines : public Machines {
     const std::string id = parts.vm;
     vmm::VmSpec spec;
     spec.id = id;
-    spec.size = parts.base->size;
+    spec.size = parts.size;
     spec.images = &parts.base->images;
+    spec.vmm_build = parts.vmm_build;
     spec.begin = parts.boots ? vmm::VmSpec::Begin::boot : vmm::VmSpec::Begin::load_devices;
     if (parts.memory_of_base) {
       CO_TRY(spec.memory, parts.base->memory.duplicate());

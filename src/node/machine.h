@@ -58,6 +58,8 @@ struct Assembly {
   std::string vm;                               // the VM's id to be; its pool folder is the caller's
   std::shared_ptr<const tmpl::Base> base;
   std::vector<Fd> disks;                        // above the base's own files, bottom to top; the last one is written
+  vmm::Size size;                               // its base's own, or another for one that boots
+  std::string vmm_build;                        // that is to run it; "": the current one
   bool memory_of_base = true;                   // else its memory stands over nothing
   bool boots = false;                           // else it waits for load_saved
 };
@@ -90,6 +92,8 @@ struct Identity {
 class Machines {
  public:
   virtual ~Machines() = default;
+  // Of a VM that this build runs; "" is the current one. vmm::Driver::state_key_of.
+  virtual std::string state_key(const std::string& /*vmm_build*/) const { return {}; }
   // A VMM waiting for its load, with a fresh overlay in its pool folder.
   virtual Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) = 0;
   virtual Task<> load(Machine& machine, Spans& spans) = 0;  // waiting → paused

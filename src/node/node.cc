@@ -20,6 +20,7 @@
 #include "node/privileges.h"
 #include "node/recovery.h"
 #include "node/routes.h"
+#include "node/upkeep.h"
 #include "snapshot/local_blob_store.h"
 #include "vmm/qemu_driver.h"
 #include "vmm/sim_driver.h"
@@ -113,6 +114,7 @@ class Node {
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
     CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
     RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
+    routes.bases = bases_.get();
     http::Router router;
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
@@ -134,6 +136,8 @@ class Node {
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
     spawn(executor_, watch_work());
+    // A folder that was named may be others' too, and what they need is not known here.
+    if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 

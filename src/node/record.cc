@@ -67,7 +67,10 @@ std::string encode_record(const SandboxRecord& r) {
                  {"origin", r.origin},
                  {"lineage", r.lineage},
                  {"inherited", r.inherited},
-                 {"processes", r.processes}};
+                 {"processes", r.processes},
+                 {"base_content", r.base_content},
+                 {"vmm_build", r.vmm_build},
+                 {"state_key", r.state_key}};
   return json::serialize(o) + "\n";
 }
 
@@ -126,6 +129,9 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   r.lineage = in.text("lineage", 0, 40, "");
   r.inherited = static_cast<std::uint64_t>(in.number("inherited", 0, INT64_MAX, 0));
   r.processes = static_cast<std::uint64_t>(in.number("processes", 0, INT64_MAX, 0));
+  r.base_content = in.text("base_content", 0, 64, "");
+  r.vmm_build = in.text("vmm_build", 0, 64, "");
+  r.state_key = in.text("state_key", 0, 80, "");
   if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
   const auto known = state_from(state);
   if (!known) return unreadable("unknown state");

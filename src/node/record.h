@@ -30,7 +30,9 @@ struct SandboxRecord {
   std::string template_digest;
   vmm::Size size;
   std::string vm;                  // the VM's id; differs from the sandbox's, since pooled VMs exist before
-  std::string base_key;
+  std::string base_key;            // that its disk, and unless `booted` its memory, stand on
+  std::string base_content;        // of that base (tmpl::Base::content); "": not known
+  std::string vmm_build, state_key;  // of its VM, or of its saved state: what runs it, and what a state of it depends on; "": not known
   std::uint64_t epoch = 1;         // of event ids; raised by a load that goes back
   std::map<std::string, std::string> env;
   std::string hostname;

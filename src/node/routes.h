@@ -26,6 +26,7 @@ struct RouteParts {  // all outlive the router
   const TokenKey& tokens;
   Vault& vault;
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
+  BaseSource* bases = nullptr;    // of templates, to be told about
 };
 
 void add_node_routes(http::Router& router, RouteParts& parts);      // info, events, templates

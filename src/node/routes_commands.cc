@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "node/attach.h"
@@ -100,7 +101,7 @@ Task<> create(http::Exchange& exchange, RouteParts& parts) {
   if (sandbox->sessions.size() >= kTidySessions) CO_TRY_VOID(co_await list_processes(parts, sandbox));
   CO_TRY(const std::uint32_t process, co_await ask_agent(sandbox->machine, agent->create(spec), parts.agent_patience, "make the command"));
   CO_TRY_VOID(sandbox->sessions.add(spec.session, process));
-  CO_TRY(const AttachToken token, sandbox->sessions.issue(spec.session));
+  const AttachToken token = parts.tokens.attach_token(sandbox->record, spec.session, system_clock().wall_ms());
   json::object answer = token_json(*sandbox, spec.session, token);
   answer["process"] = process;
   co_return co_await reply_json(exchange, 201, std::move(answer));
@@ -133,12 +134,12 @@ Task<> renew(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   const std::string session = exchange.param("session");
   CO_TRY_VOID(co_await process_of(parts, sandbox, session));
-  CO_TRY(const AttachToken token, sandbox->sessions.issue(session));
+  const AttachToken token = parts.tokens.attach_token(sandbox->record, session, system_clock().wall_ms());
   co_return co_await reply_json(exchange, 200, token_json(*sandbox, session, token));
 }
 
 Task<> follow(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
+  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, parts.tokens, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   // The header goes before the query: a client that reconnects asks with the same URL and the id of the last event it saw.
   std::string from(exchange.headers().get("Last-Event-ID"));
@@ -154,7 +155,7 @@ Task<> follow(http::Exchange& exchange, RouteParts& parts) {
 }
 
 Task<> stdin_bytes(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
+  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, parts.tokens, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   exchange.set_read_timeout(milliseconds(0));  // a person may think for as long as they like
   AgentTarget target(fmt::format("/v1/processes/{}/stdin", process));
@@ -163,7 +164,7 @@ Task<> stdin_bytes(http::Exchange& exchange, RouteParts& parts) {
 }
 
 Task<> signal(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
+  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, parts.tokens, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   JsonReader in(body);
@@ -177,7 +178,7 @@ Task<> signal(http::Exchange& exchange, RouteParts& parts) {
 }
 
 Task<> resize(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, exchange));
+  CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, parts.tokens, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   JsonReader in(body);

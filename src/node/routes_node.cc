@@ -5,6 +5,7 @@
 #include "http/sse.h"
 #include "node/guest_error.h"
 #include "node/routes.h"
+#include "node/upkeep.h"
 #include "wire/agent_protocol.h"
 
 namespace space::node {
@@ -17,6 +18,15 @@ json::object release_json(const tmpl::Release& r) {
           {"digest", r.digest},   {"created_at", rfc3339(r.created_ms)},
           {"cpus", r.cpus},       {"memory_mib", r.memory_mib},
           {"disk_mib", r.disk_mib}, {"rootfs_bytes", r.rootfs_bytes}};
+}
+
+// With the state of its bases.
+Task<json::object> described(RouteParts& parts, tmpl::Release release) {
+  json::object out = release_json(release);
+  if (!parts.bases) co_return out;
+  CO_TRY(const auto bases, co_await parts.bases->status(release));
+  add_bases(out, bases);
+  co_return out;
 }
 
 Task<> info(http::Exchange& exchange, RouteParts& parts) {
@@ -62,7 +72,10 @@ Task<> events(http::Exchange& exchange, RouteParts& parts) {
 Task<> list_templates(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const auto releases, co_await parts.disk.run([&parts] { return parts.templates.list(); }));
   json::array all;
-  for (const auto& release : releases) all.push_back(release_json(release));
+  for (const auto& release : releases) {
+    CO_TRY(json::object one, co_await described(parts, release));
+    all.push_back(std::move(one));
+  }
   json::object body{{"templates", std::move(all)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
@@ -70,12 +83,25 @@ Task<> list_templates(http::Exchange& exchange, RouteParts& parts) {
 Task<> get_template(http::Exchange& exchange, RouteParts& parts) {
   const std::string reference = exchange.param("ref");
   CO_TRY(const auto release, co_await parts.disk.run([&] { return parts.templates.resolve(reference); }));
-  co_return co_await reply_json(exchange, 200, release_json(release));
+  CO_TRY(json::object body, co_await described(parts, release));
+  co_return co_await reply_json(exchange, 200, std::move(body));
+}
+
+// The content goes with its last name: then nobody may stand on it.
+Task<> check_not_needed(RouteParts& parts, std::string reference, tmpl::Release release) {
+  auto list = [&parts] { return parts.templates.list(); };
+  CO_TRY(const auto releases, co_await parts.disk.run(list));
+  const bool whole = reference.starts_with("sha256:");
+  for (const tmpl::Release& other : releases)
+    if (!whole && other.digest == release.digest && (other.name != release.name || other.tag != release.tag)) co_return Result<>{};
+  CO_TRY(const auto needs, co_await all_needs(parts.sandboxes, parts.vault, parts.disk));
+  co_return tmpl::check_unneeded(reference, release.digest, needs);
 }
 
 Task<> delete_template(http::Exchange& exchange, RouteParts& parts) {
   const std::string reference = exchange.param("ref");
   CO_TRY(const auto release, co_await parts.disk.run([&] { return parts.templates.resolve(reference); }));
+  CO_TRY_VOID(co_await check_not_needed(parts, reference, release));
   CO_TRY_VOID(co_await parts.disk.run([&] { return parts.templates.remove(reference); }));
   const auto left = co_await parts.disk.run([&] { return parts.templates.resolve(release.digest); });
   if (!left) co_await parts.pools.forget(release.digest);

@@ -55,7 +55,8 @@ Result<std::string> read_operation(const json::object& body) {
 }
 
 json::object done_json(const Done& done) {
-  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch}, {"spans", spans_json(done.spans)}};
+  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch},
+          {"cpus", done.record.size.cpus}, {"memory_mib", done.record.size.memory_mib}, {"spans", spans_json(done.spans)}};
 }
 
 Task<> put(http::Exchange& exchange, RouteParts& parts) {
@@ -112,6 +113,37 @@ Task<> restore(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   CO_TRY(CheckpointRequest request, read_checkpoint(body));
   CO_TRY(const Done done, co_await parts.sandboxes.restore(exchange.param("id"), request.operation, request.checkpoint));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+struct UpdateRequest {
+  std::string operation;
+  SandboxChanges changes;
+};
+
+Result<UpdateRequest> read_update(const json::object& body) {
+  JsonReader in(body);
+  UpdateRequest request;
+  request.operation = in.text("operation", 1, kMaxOperation);
+  request.changes.cpus = narrow(in.optional_number("cpus", 1, 64));
+  request.changes.memory_mib = narrow(in.optional_number("memory_mib", 128, 1 << 20));
+  if (const json::object* env = in.object("env")) {
+    if (env->size() > 256) in.reject("env", "must have at most 256 names");
+    for (const auto& item : *env) {
+      const json::value& value = item.value();
+      const bool good = value.is_null() || (value.is_string() && value.get_string().size() <= 64 << 10 && std::string_view(value.get_string()).find('\0') == std::string_view::npos);
+      if (!good || !is_environment_name(item.key())) in.reject("env", "must map names without '=' to texts without NUL, or null");
+      request.changes.env[item.key()] = value.is_string() ? std::optional<std::string>(value.get_string()) : std::nullopt;
+    }
+  }
+  TRY_VOID(in.done());
+  return request;
+}
+
+Task<> update(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, kCreateLimit));
+  CO_TRY(UpdateRequest request, read_update(body));
+  CO_TRY(const Done done, co_await parts.sandboxes.update(exchange.param("id"), request.operation, std::move(request.changes)));
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
 
@@ -176,6 +208,7 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts) {
     router.add("POST", std::string("/v1/sandboxes/{id}/") + verb, [&parts, what = what](http::Exchange& e) { return change(e, parts, what); });
   router.add("POST", "/v1/sandboxes/{id}/checkpoint", [&parts](http::Exchange& e) { return checkpoint(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/restore", [&parts](http::Exchange& e) { return restore(e, parts); });
+  router.add("POST", "/v1/sandboxes/{id}/update", [&parts](http::Exchange& e) { return update(e, parts); });
 }
 
 }  // namespace space::node

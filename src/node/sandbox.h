@@ -18,7 +18,7 @@
 namespace space::node {
 
 struct Sandbox {
-  Sandbox(asio::any_io_executor executor, const Clock& clock) : strand(executor), changed(executor), sessions(clock) {}
+  explicit Sandbox(asio::any_io_executor executor) : strand(executor), changed(executor) {}
 
   SandboxRecord record;
   Machine machine;          // empty while creating and after the end

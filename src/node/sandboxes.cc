@@ -49,7 +49,7 @@ std::vector<SandboxRecord> Sandboxes::list() const {
 }
 
 std::shared_ptr<Sandbox> Sandboxes::restore(SandboxRecord record, Machine machine) {
-  auto sandbox = std::make_shared<Sandbox>(executor_, parts_.clock);
+  auto sandbox = std::make_shared<Sandbox>(executor_);
   sandbox->record = std::move(record);
   if (machine) own(sandbox, std::move(machine));
   table_[sandbox->record.id] = sandbox;
@@ -75,7 +75,7 @@ Task<Done> Sandboxes::create(CreateRequest request) {
     co_return fail(ErrorKind::resource_exhausted, "node_full", fmt::format("this machine holds its {} sandboxes", most_), "delete some, or try again later");
 
   const Pools::Foreground foreground(parts_.pools);
-  auto sandbox = std::make_shared<Sandbox>(executor_, parts_.clock);
+  auto sandbox = std::make_shared<Sandbox>(executor_);
   SandboxRecord& record = sandbox->record;
   record.id = request.id;
   record.tenant = request.tenant;
@@ -108,6 +108,9 @@ Task<Done> Sandboxes::make(std::shared_ptr<Sandbox> sandbox, CreateRequest reque
     CO_TRY(base, co_await base_for(sandbox, request, spans));
     record.template_digest = base->release.digest;
     record.base_key = base->key;
+    record.base_content = base->content;
+    record.vmm_build = parts_.vmm_build;
+    record.state_key = parts_.machines.state_key("");
     record.size = base->size;
   }
   Pools::Slot slot;  // until the machine answers
@@ -146,6 +149,7 @@ Task<std::shared_ptr<const tmpl::Base>> Sandboxes::base_for(std::shared_ptr<Sand
   Spans::Step resolving(spans, "template");
   CO_TRY(const tmpl::Release release, co_await parts_.bases.resolve(request.template_reference));
   resolving.end();
+  sandbox->record.template_digest = release.digest;  // from now on nobody removes it
   const Spans::Step step(spans, "base");
   using Answer = std::optional<Result<std::shared_ptr<const tmpl::Base>>>;
   auto answer = std::make_shared<Answer>();

@@ -37,6 +37,12 @@ struct CreateRequest {
   std::string checkpoint;  // "": from the template; else everything else of the sandbox comes from there
 };
 
+// What may be changed of a sandbox that is there. Names in `env` are set or, without a value, taken out; the others stay.
+struct SandboxChanges {
+  std::map<std::string, std::optional<std::string>> env;
+  std::optional<std::uint32_t> cpus, memory_mib;
+};
+
 struct Done {
   SandboxRecord record;
   std::vector<Span> spans;
@@ -70,6 +76,9 @@ class Sandboxes {
   // that wrote the state is not here any more; then start() is what remains.
   Task<Done> wake(std::string id, std::string operation);
   Task<Done> start(std::string id, std::string operation);
+  // sandboxes_update.cc. A running guest has a new environment at once, any other with its next load. A size is taken by a boot:
+  // conflict/size_in_memory while there is memory of another one (unless stopped or ended).
+  Task<Done> update(std::string id, std::string operation, SandboxChanges changes);
   // sandboxes_checkpoint.cc. `checkpoint`: the id of the one to be made, or to go back to.
   Task<Done> checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name);
   Task<Done> restore(std::string id, std::string operation, std::string checkpoint);
@@ -92,13 +101,14 @@ class Sandboxes {
   using BasePtr = std::shared_ptr<const tmpl::Base>;
   // The sandbox with its strand held; not_found when it is gone or going.
   Task<Entered> enter(std::string id);
-  Task<BasePtr> base_of(const SandboxRecord& record);
+  Task<BasePtr> base_of(const SandboxRecord& record);  // that it stands on: sandboxes_base.cc, as the machines made of it
   // What a delete of its VM leaves to do: the VM, names of frozen files.
   Task<> give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans);
   // A VM, loaded and paused, of `record` and a checkpoint's memory.
   Task<Machine> machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
                              std::string vm, Spans& spans);
-  Task<Machine> booted_machine(SandboxRecord record, Spans& spans);
+  // One that has booted from the record's disk in `folder`.
+  Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
   Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
   Task<Done> resume_paused(Entered in, std::string operation, SandboxEvent event);

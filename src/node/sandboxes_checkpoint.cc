@@ -99,7 +99,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
     order->id = checkpoint;
     order->name = std::move(name);
     order->record.state = SandboxState::running;
-    order->vmm_build = parts_.vmm_build;
+    order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
     for (const std::string& disk : disks) order->disks.push_back(folder / disk);
     order->memory_base = record.booted ? nullptr : &base->memory;
     order->parent = sandbox->saved_memory;
@@ -157,6 +157,9 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   changed.vm = vm;
   changed.size = from->record.size;
   changed.base_key = from->record.base_key;
+  changed.base_content = from->record.base_content;
+  changed.vmm_build = from->manifest.vmm_build;
+  changed.state_key = from->record.state_key;
   changed.layers = from->record.layers;
   changed.disks = {generation};
   changed.booted = from->record.booted;
@@ -217,6 +220,9 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.template_reference = from->record.template_reference;
   record.template_digest = from->record.template_digest;
   record.base_key = from->record.base_key;
+  record.base_content = from->record.base_content;
+  record.vmm_build = from->manifest.vmm_build;
+  record.state_key = from->record.state_key;
   record.size = from->record.size;
   record.layers = from->record.layers;
   record.disks = {"disk.qcow2"};

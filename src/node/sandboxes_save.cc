@@ -37,13 +37,6 @@ Task<> sync_disk(std::shared_ptr<wire::AgentClient> agent) {
 
 }  // namespace
 
-Task<Sandboxes::BasePtr> Sandboxes::base_of(const SandboxRecord& record) {
-  const std::string digest = record.template_digest;
-  const WantedSize size{record.size.cpus, record.size.memory_mib, record.size.disk_mib};
-  CO_TRY(const tmpl::Release release, co_await parts_.bases.resolve(digest));
-  co_return co_await parts_.bases.base(release, size);
-}
-
 Task<std::vector<Fd>> Sandboxes::disk_files(SandboxRecord record, std::filesystem::path folder) {
   auto open = [this, record, folder]() -> Result<std::vector<Fd>> {
     TRY(std::vector<Fd> files, parts_.vault.layers(record.tenant, record.layers));
@@ -55,44 +48,6 @@ Task<std::vector<Fd>> Sandboxes::disk_files(SandboxRecord record, std::filesyste
     return files;
   };
   co_return co_await parts_.disk.run(open);
-}
-
-Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
-                                      std::string vm, Spans& spans) {
-  if (from->manifest.base_key != base->key)
-    co_return fail(ErrorKind::conflict, "saved_state_unusable", "the machine that wrote this state (its VMM, kernel or template) is not here any more",
-                   "start the sandbox from its disk; what was in its memory is given up");
-  Assembly parts;
-  parts.vm = vm;
-  parts.base = base;
-  parts.memory_of_base = !from->record.booted;
-  CO_TRY(parts.disks, co_await disk_files(record, std::move(folder)));
-  const std::string tenant = record.tenant;
-  auto read = [this, tenant, from] { return parts_.vault.saved(tenant, from->manifest); };
-  CO_TRY(SavedState saved, co_await parts_.disk.run(read));
-  CO_TRY(Machine machine, co_await parts_.machines.assemble(std::move(parts), spans));
-  auto loaded = co_await parts_.machines.load_saved(machine, memory_bytes(record), std::move(saved), spans);
-  if (loaded) co_return machine;
-  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
-  co_return fail(std::move(loaded).error());
-}
-
-Task<Machine> Sandboxes::booted_machine(SandboxRecord record, Spans& spans) {
-  Assembly parts;
-  parts.vm = new_id();
-  CO_TRY(parts.base, co_await base_of(record));
-  parts.memory_of_base = false;
-  parts.boots = true;
-  auto folder = parts_.records.folder(record.id);
-  CO_TRY(parts.disks, co_await disk_files(record, std::move(folder)));
-  const std::string vm = parts.vm;
-  CO_TRY(Machine machine, co_await parts_.machines.assemble(std::move(parts), spans));
-  auto booted = co_await parts_.machines.boot(machine, spans);
-  if (booted) co_return machine;
-  const std::string last_words = co_await machine.vm->console_tail();
-  log::warn("sandbox.boot_failed", {{"sandbox", record.id}, {"vm", vm}, {"error", booted.error()}, {"console", last_words}});
-  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
-  co_return fail(std::move(booted).error());
 }
 
 Task<> Sandboxes::give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans) {
@@ -142,7 +97,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
       order->kind = snapshot::CheckpointKind::suspend;
       order->id = changed.saved;
       order->record = record;
-      order->vmm_build = parts_.vmm_build;
+      order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
       order->memory_base = record.booted ? nullptr : &base->memory;
       order->parent = sandbox->saved_memory;
       order->now_ms = parts_.clock.wall_ms();
@@ -261,9 +216,13 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
     CO_TRY(machine, co_await machine_from(sandbox->record, std::move(folder), std::move(base), from, vm, spans));
     memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
   } else {
-    CO_TRY(machine, co_await booted_machine(sandbox->record, spans));
+    const std::string vm = new_id();
+    auto folder = parts_.records.folder(sandbox->record.id);
+    CO_TRY(machine, co_await booted_machine(sandbox->record, std::move(folder), vm, spans));
     changed.booted = true;
     changed.inherited = 0;
+    changed.vmm_build = parts_.vmm_build;
+    changed.state_key = parts_.machines.state_key("");
   }
   changed.vm = machine.id;
   changed.saved.clear();

@@ -325,5 +325,46 @@ TEST_F(SandboxesTest, ARestartFinishesDeletesAndSweepsLeftovers) {
   });
 }
 
+TEST_F(SandboxesTest, SettingsOfOneThatRestsAreThereWhenItGoesOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    CreateRequest request = w.request();
+    request.env = {{"A", "1"}, {"B", "1"}};
+    const std::string id = request.id;
+    EXPECT_TRUE(co_await w.sandboxes->create(std::move(request)));
+    EXPECT_TRUE(co_await w.sandboxes->pause(id, "op2"));
+    SandboxChanges changes;
+    changes.env = {{"A", "2"}, {"B", std::nullopt}, {"C", "3"}};
+    const auto changed = co_await w.sandboxes->update(id, "op3", changes);
+    EXPECT_TRUE(changed);
+    if (!changed) co_return;
+    EXPECT_EQ(changed->record.state, SandboxState::paused);
+    const std::map<std::string, std::string> now{{"A", "2"}, {"C", "3"}};
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record.value().env, now) << "durable when it is answered";
+    const auto resumed = co_await w.sandboxes->resume(id, "op4");
+    EXPECT_TRUE(resumed);
+    EXPECT_EQ(w.machines.identities_.at(resumed->record.vm).env, now);
+  });
+}
+
+TEST_F(SandboxesTest, ASizeIsForThoseThatBootNext) {
+  run([](World& w) -> asio::awaitable<void> {
+    CreateRequest request = w.request();
+    const std::string id = request.id;
+    EXPECT_TRUE(co_await w.sandboxes->create(std::move(request)));
+    EXPECT_TRUE(co_await w.sandboxes->pause(id, "op2"));
+    SandboxChanges changes;
+    changes.memory_mib = 768;
+    const auto refused = co_await w.sandboxes->update(id, "op3", changes);
+    EXPECT_EQ(refused.error().code, "size_in_memory");
+    EXPECT_EQ(w.sandboxes->find(id)->record.size.memory_mib, 512u);
+    SandboxChanges too_many;
+    for (int i = 0; i < 300; ++i) too_many.env["N" + std::to_string(i)] = "";
+    const auto full = co_await w.sandboxes->update(id, "op4", too_many);
+    EXPECT_EQ(full.error().code, "invalid_field");
+    const auto nobody = co_await w.sandboxes->update(new_id(), "op5", changes);
+    EXPECT_EQ(nobody.error().code, "sandbox_not_found");
+  });
+}
+
 }  // namespace
 }  // namespace space::node

@@ -8,8 +8,7 @@ namespace space::node {
 namespace {
 
 struct SessionTableTest : ::testing::Test {
-  ManualClock clock;
-  SessionTable table{clock};
+  SessionTable table;
   std::string one = new_id(), two = new_id();
   void SetUp() override {
     ASSERT_TRUE(table.add(one, 1));
@@ -24,33 +23,8 @@ wire::ProcessInfo listed(std::string session, std::uint32_t process) {
   return info;
 }
 
-TEST_F(SessionTableTest, ATokenOpensItsOwnSessionOnly) {
-  const auto token = table.issue(one).value();
-  EXPECT_TRUE(table.check(one, token.token));
-  EXPECT_EQ(table.check(two, token.token).error().code, "token_invalid");
-  EXPECT_EQ(table.check(one, token.token + "x").error().kind, ErrorKind::unauthenticated);
-  EXPECT_EQ(table.check(one, "").error().code, "token_invalid");
-  EXPECT_EQ(table.check("nothing", token.token).error().code, "token_invalid");
-}
-
-TEST_F(SessionTableTest, ATokenEndsAfterItsTimeAndIsRenewable) {
-  const auto token = table.issue(one).value();
-  clock.advance(std::chrono::milliseconds(kAttachTokenLifeMs - 1));
-  EXPECT_TRUE(table.check(one, token.token));
-  clock.advance(std::chrono::milliseconds(1));
-  EXPECT_EQ(table.check(one, token.token).error().code, "token_expired");
-  EXPECT_EQ(table.check(one, token.token).error().kind, ErrorKind::gone);
-  EXPECT_TRUE(table.check(one, table.issue(one).value().token));
-}
-
-TEST_F(SessionTableTest, TokensAreBounded) {
-  const auto first = table.issue(one).value();
-  for (int i = 0; i < 16; ++i) (void)table.issue(one);
-  EXPECT_FALSE(table.check(one, first.token));
-}
-
 TEST_F(SessionTableTest, SessionsAreFoundAgainInWhatTheAgentLists) {
-  SessionTable fresh(clock);
+  SessionTable fresh;
   fresh.reconcile({listed(one, 7), listed("", 1), listed("../x", 3), listed(one, 9)}, fresh.mark());
   EXPECT_EQ(fresh.size(), 1u);
   EXPECT_EQ(fresh.process(one).value(), 7u);

@@ -27,12 +27,15 @@ constexpr std::array kTransitions{
     Transition{S::stopped, E::wake, S::running},       Transition{S::stopped, E::restore, S::running},
     Transition{S::stopped, E::remove, S::deleting},    Transition{S::ended, E::restore, S::running},
     Transition{S::ended, E::remove, S::deleting},      Transition{S::deleting, E::remove, S::deleting},
+    Transition{S::running, E::update, S::running},     Transition{S::paused, E::update, S::paused},
+    Transition{S::suspended, E::update, S::suspended}, Transition{S::stopped, E::update, S::stopped},
+    Transition{S::ended, E::update, S::ended},
     Transition{S::deleting, E::removed, S::deleted},
 };
 
 constexpr std::array kStates{S::creating, S::running, S::paused, S::suspended, S::stopped, S::ended, S::deleting, S::deleted};
 constexpr std::array kEvents{E::created, E::failed, E::pause,   E::resume,   E::suspend, E::stop,   E::wake,    E::start,
-                             E::checkpoint, E::restore, E::vmm_gone, E::remove, E::removed};
+                             E::checkpoint, E::restore, E::update, E::vmm_gone, E::remove, E::removed};
 
 std::string_view meaning(S state) {
   switch (state) {
@@ -92,6 +95,7 @@ std::string_view to_string(E event) {
     case E::start: return "start";
     case E::checkpoint: return "checkpoint";
     case E::restore: return "restore";
+    case E::update: return "update";
     case E::vmm_gone: return "vmm_gone";
     case E::remove: return "remove";
     case E::removed: return "removed";

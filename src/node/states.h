@@ -32,6 +32,7 @@ enum class SandboxEvent {
   start,      // from the disk: memory is given up
   checkpoint,
   restore,    // back to a checkpoint of its own
+  update,     // settings
   vmm_gone,   // the VMM process ended, or was not there after a restart
   remove,
   removed,    // nothing of it is left

@@ -104,6 +104,20 @@ Result<std::vector<Checkpoint>> Vault::list(const std::string& tenant) {
   return all;
 }
 
+Result<std::vector<Checkpoint>> Vault::everything() {
+  TRY(const auto tenants, store_->tenants());
+  std::vector<Checkpoint> all;
+  for (const std::string& tenant : tenants) {
+    TRY(const auto ids, store_->manifests(tenant));
+    for (const std::string& id : ids) {
+      auto found = open(tenant, id);
+      if (found) all.push_back(std::move(*found));
+      else if (found.error().code != "checkpoint_unknown") return fail(std::move(found).error());  // that one has gone meanwhile
+    }
+  }
+  return all;
+}
+
 Result<> Vault::forget(const std::string& tenant, const std::string& id) {
   garbage_ = true;
   return store_->withdraw(tenant, id);

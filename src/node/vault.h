@@ -47,6 +47,7 @@ class Vault {
   // Every byte of its manifest is checked. not_found/checkpoint_unknown, corrupt/manifest_…
   Result<Checkpoint> open(const std::string& tenant, const std::string& id);
   Result<std::vector<Checkpoint>> list(const std::string& tenant);  // those that can be read
+  Result<std::vector<Checkpoint>> everything();                     // of every tenant; fails when one cannot be read
   Result<> forget(const std::string& tenant, const std::string& id);
   Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
   Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);

@@ -110,19 +110,22 @@ Result<BaseFile> seal_file(const fs::path& path) {
   return BaseFile{static_cast<std::uint64_t>(st.st_size), digest_name(digest)};
 }
 
-Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::string& key, const Release& release, const vmm::Size& size) {
+Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::string& key, const Release& release, const std::optional<vmm::Size>& size) {
   const fs::path folder = root / key;
   auto text = read_file(folder / kManifestFile, 64 << 10);
   if (!text && text.error().kind == ErrorKind::not_found) return fail(ErrorKind::not_found, "base_not_found", "there is no such base yet");
   if (!text) return fail(std::move(text).error());
   auto manifest = read_manifest(*text);
   if (!manifest) return corrupt(folder, manifest.error().message);
-  if (manifest->key != key || manifest->size != size || manifest->release_digest != release.digest) return corrupt(folder, "its manifest belongs to another base");
+  if (manifest->key != key || (size && manifest->size != *size) || manifest->release_digest != release.digest)
+    return corrupt(folder, "its manifest belongs to another base");
 
   auto base = std::make_shared<Base>();
   base->key = key;
   base->release = release;
-  base->size = size;
+  base->size = manifest->size;
+  base->state_key = manifest->state_key;
+  base->content = hex_encode(sha256(fmt::format("{}\n{}\n{}\n", manifest->memory.digest, manifest->state.digest, manifest->overlay.digest)));
   TRY(base->images.kernel, open_file(release.kernel, O_RDONLY));
   TRY(base->images.initramfs, open_file(release.initramfs, O_RDONLY));
   TRY(const Fd memory, open_file(folder / kMemoryFile, O_RDONLY));
@@ -172,6 +175,7 @@ Result<> sweep_interrupted(const fs::path& root) {
   TRY_VOID(make_directories(root, 0700));
   TRY(const auto names, list_directory(root));
   for (const std::string& name : names) {
+    if (name.starts_with(kGone)) TRY_VOID(remove_tree(root / name));
     if (!name.starts_with(kMaking)) continue;
     TRY(auto claim, BaseClaim::take(root, name.substr(kMaking.size())));
     if (claim) claim->abandon();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -35,6 +36,7 @@ inline constexpr const char* kStateFile = "state";
 inline constexpr const char* kOverlayFile = "overlay.qcow2";
 inline constexpr const char* kEmptyFile = "empty.qcow2";
 inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr std::string_view kGone = ".gone-";  // before the name of a folder that is being removed
 
 // 64 hex digits over everything that a base depends on. Reads kernel and initramfs.
 Result<std::string> base_key(const Release& release, const vmm::Size& size, const std::string& state_key);
@@ -43,7 +45,8 @@ Result<std::string> base_key(const Release& release, const vmm::Size& size, cons
 Result<BaseFile> seal_file(const std::filesystem::path& path);
 
 // Opens bases/<key>, every byte verified. not_found/base_not_found when it is not there; corrupt/… when it is not what it was.
-Result<std::shared_ptr<const Base>> open_base(const std::filesystem::path& root, const std::string& key, const Release& release, const vmm::Size& size);
+// Without `size`: whichever it has.
+Result<std::shared_ptr<const Base>> open_base(const std::filesystem::path& root, const std::string& key, const Release& release, const std::optional<vmm::Size>& size);
 
 // The right to make one base, among all processes that share the folder: a lock on the folder in which it is made, which is empty
 // then. Nothing of it counts before publish().
@@ -60,7 +63,7 @@ class BaseClaim {
   Fd lock_;
 };
 
-// Removes what interrupted makings left and nobody claims.
+// Removes what interrupted makings and removals left and nobody claims.
 Result<> sweep_interrupted(const std::filesystem::path& root);
 
 }  // namespace space::tmpl

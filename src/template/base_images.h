@@ -3,7 +3,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "base/async.h"
 #include "template/release.h"
@@ -21,7 +24,20 @@ struct Base {
   vmm::DeviceState state;
   std::vector<vmm::DiskLayer> disk;  // rootfs and the base's overlay, read-only; duplicate for each VM
   Fd empty_overlay;          // an empty qcow2 of the right size, to be copied for each sandbox
+  std::string state_key;     // the driver's, of what wrote its state
+  std::string content;       // digest of what was made: one that is made again under the same key is another
 };
+
+// What there is of one size of a release.
+struct BaseStatus {
+  enum class State { none, making, ready, failed };
+  vmm::Size size;
+  State state = State::none;
+  std::string step;             // of a making, in a word, and how many steps are over
+  unsigned done = 0, of = 0;
+  std::optional<Error> error;   // of the last try that failed
+};
+std::string_view to_string(BaseStatus::State state);
 
 class BaseImages {
  public:
@@ -33,6 +49,14 @@ class BaseImages {
   // A VM made from `base`, spawned and waiting for load, with `overlay` as its writable disk.
   Task<std::unique_ptr<vmm::Vm>> spawn(const Base& base, const std::string& vm_id, Fd overlay);
   Task<> load(const Base& base, vmm::Vm& vm);
+  // The base of that key, from memory or from disk, also one that a create would not get any more (another kernel, agent or VMM
+  // since). not_found/base_not_found, corrupt/….
+  Task<std::shared_ptr<const Base>> find(std::string key, Release release);
+  // The default size first, then whatever other size there is something of.
+  Task<std::vector<BaseStatus>> status(Release release);
+  // Removes those on disk that no create would get any more and `needed` (keys) does not name; gives their keys. `releases`: all
+  // that there are.
+  Task<std::vector<std::string>> prune(std::set<std::string> needed, std::vector<Release> releases);
   // Gives up what is being made (unavailable/node_stopping to those who wait) and returns when nothing of it is left.
   asio::awaitable<void> stop();
 

@@ -131,8 +131,15 @@ wire::AgentInit first_init() {
   return init;
 }
 
+// Every step once: preparing, booting, each line of the warm-up, saving, storing.
+void begin(Progress& progress, const char* step) {
+  if (progress.step != "waiting") ++progress.done;
+  progress.step = step;
+  progress.of = static_cast<unsigned>(std::size(kWarmUp)) + 4;
+}
+
 // Everything between the start of the kernel and the moment to save. Without a machine (sim) there is nothing to warm up.
-Task<> drive(vmm::Vm& vm, bool machine) {
+Task<> drive(vmm::Vm& vm, bool machine, std::shared_ptr<Progress> progress) {
   auto executor = co_await asio::this_coro::executor;
   wire::AgentClient agent(executor, vm.agent_connector());
   const http::Connector connector = vm.agent_connector();
@@ -141,6 +148,7 @@ Task<> drive(vmm::Vm& vm, bool machine) {
   CO_TRY_VOID(co_await agent.init(init));
   for (const WarmUp& step : kWarmUp) {
     if (!machine) break;
+    begin(*progress, "warming up");
     std::string user = step.user, line = step.line;
     CO_TRY(const int code, co_await run_line(agent, std::move(user), std::move(line)));
     if (code != 0) log::warn("base.warm_up_failed", {{"line", step.line}, {"code", code}});
@@ -184,18 +192,20 @@ asio::awaitable<void> asked(std::shared_ptr<Stop> stop) {
 
 Error node_stopping() { return {ErrorKind::unavailable, "node_stopping", "the node is being stopped", "try again when it is back"}; }
 
-Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::shared_ptr<Stop> stop) {
+Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::shared_ptr<Stop> stop, std::shared_ptr<Progress> progress) {
   using namespace asio::experimental::awaitable_operators;
   auto order = std::make_shared<const BaseOrder>(std::move(given));
+  begin(*progress, "preparing");
   auto first = [order] { return prepare(*order); };
   CO_TRY(std::shared_ptr<Prepared> made, co_await pool.run(first));
   made->spec.images = &made->images;
   vmm::VmSpec spec = std::move(made->spec);
   CO_TRY(std::unique_ptr<vmm::Vm> vm, co_await driver.spawn(std::move(spec)));
 
+  begin(*progress, "booting");
   Result<> outcome = co_await vm->boot();
   if (outcome) {
-    auto driven = co_await (drive(*vm, driver.accelerator() != "none") || vm->ended() || asked(stop));
+    auto driven = co_await (drive(*vm, driver.accelerator() != "none", progress) || vm->ended() || asked(stop));
     if (driven.index() == 0)
       outcome = std::move(std::get<0>(driven));
     else if (driven.index() == 2)
@@ -203,6 +213,7 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::
     else
       outcome = fail(ErrorKind::unavailable, "vm_ended", "the virtual machine ended while its base was made", "look at its console in node's log");
   }
+  begin(*progress, "saving");
   if (outcome) outcome = co_await save(*vm, pool, order->folder);
   if (!outcome && !stop->asked) {
     const std::string tail = co_await vm->console_tail();
@@ -212,6 +223,7 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::
   Result<> destroyed = co_await vm->destroy();
   CO_TRY_VOID(std::move(outcome));
   CO_TRY_VOID(std::move(destroyed));
+  begin(*progress, "storing");
   const std::string state_key = driver.state_key();
   auto last = [order, state_key, made] { return complete(*order, state_key, made->memory); };
   co_return co_await pool.run(last);

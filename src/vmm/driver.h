@@ -104,6 +104,8 @@ class Driver {
   virtual std::string accelerator() const = 0;  // "kvm", "tcg", "none"
   // Part of the base key: everything of the driver that a saved state depends on (VMM build, machine arguments, CPU definition).
   virtual std::string state_key() const = 0;
+  // The same for a VM that an earlier VMM build runs (VmSpec::vmm_build): a state loads where its key is this one.
+  virtual std::string state_key_of(const std::string& /*vmm_build*/) const { return state_key(); }
   virtual Task<std::unique_ptr<Vm>> spawn(VmSpec spec) = 0;  // waiting: neither booted nor loaded
   virtual Task<std::unique_ptr<Vm>> adopt(const std::string& id) = 0;
   virtual Task<std::vector<std::string>> list() = 0;         // ids of VMs that exist on this host, ours alone

@@ -154,7 +154,7 @@ Result<QemuLaunch> qemu_launch(const VmSpec& spec, const QemuMachine& machine, F
 }
 
 std::string qemu_state_key(const QemuMachine& machine) {
-  std::string all = fmt::format("qemu {} {}\n", machine.version, machine.build);
+  std::string all = fmt::format("qemu {}\n", machine.build);  // which has its version in it
   for (const std::string& argument : fixed_arguments(machine)) all += argument + "\n";
   all += kernel_command_line(machine, (machine.tsc_khz + kClockGrid / 2) / kClockGrid * kClockGrid);
   return digest_name(sha256(std::string_view(all)));

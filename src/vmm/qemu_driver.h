@@ -28,6 +28,11 @@ class QemuDriver : public Driver {
   std::string name() const override { return "qemu"; }
   std::string accelerator() const override { return machine_.kvm ? "kvm" : "tcg"; }
   std::string state_key() const override { return qemu_state_key(machine_); }
+  std::string state_key_of(const std::string& vmm_build) const override {
+    QemuMachine earlier = machine_;
+    earlier.build = vmm_build;
+    return qemu_state_key(earlier);
+  }
   Task<std::unique_ptr<Vm>> spawn(VmSpec spec) override;
   Task<std::unique_ptr<Vm>> adopt(const std::string& id) override;
   Task<std::vector<std::string>> list() override;

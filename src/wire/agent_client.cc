@@ -222,6 +222,13 @@ Task<> AgentClient::freeze() {
   co_return Result<>{};
 }
 
+Task<> AgentClient::set_environment(std::map<std::string, std::string> env) {
+  http::Request request = post("/v1/environment", {{"env", to_json(env)}});
+  request.method = "PUT";
+  CO_TRY_VOID(co_await state_->client.call(std::move(request), kAnswerLimit));
+  co_return Result<>{};
+}
+
 Task<std::uint32_t> AgentClient::create(const ProcessSpec& spec) {
   http::Request request = post("/v1/processes", to_json(spec));
   CO_TRY(const http::Response response, co_await state_->client.call(std::move(request), kAnswerLimit));

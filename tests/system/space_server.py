@@ -181,6 +181,13 @@ class ServerTest(unittest.TestCase):
         return subprocess.run([BINARY, *words], env=self.server.environment(), **options)
 
 
+    def refused(self, call):
+        """Status and code of the refusal that `call` must meet."""
+        with self.assertRaises(ApiError) as caught:
+            call()
+        return caught.exception.status, caught.exception.code
+
+
 class SandboxTest(ServerTest):
     """One server and one sandbox for all tests of a class."""
 
@@ -188,9 +195,3 @@ class SandboxTest(ServerTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.sandbox = cls.api.create()
-
-    def refused(self, call):
-        """Status and code of the refusal that `call` must meet."""
-        with self.assertRaises(ApiError) as caught:
-            call()
-        return caught.exception.status, caught.exception.code

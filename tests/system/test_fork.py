@@ -127,12 +127,28 @@ class Forks(ServerTest):
             self.api.delete(child.id)
 
     def test_a_checkpoint_outlives_its_sandbox_and_another_tenants_is_not_there(self):
-        parent = self.api.create()
-        parent.run("echo kept > ~/a")
+        parent = self.api.create(env={"A": "parents", "B": "parents"})
+        parent.run("echo kept > ~/a; echo memory > /dev/shm/m")
         checkpoint = parent.change("checkpoint")["checkpoint"]
         (child,) = self.children(parent, checkpoint=checkpoint)
         self.api.delete(parent.id)
         self.assertEqual(self.api.ok("GET", f"/v1/checkpoints/{checkpoint}")["sandbox"], parent.id)
+        # Nobody of that name is there to be forked: a create goes on from the checkpoint.
+        self.assertRefused(self.api.call("POST", f"{parent.path}/fork", {"checkpoint": checkpoint}), 404, "sandbox_not_found")
+        with self.api.create(checkpoint=checkpoint, env={"B": "own"}, metadata={"m": "1"}) as late:
+            self.assertEqual(late.output("cat ~/a /dev/shm/m; echo $A $B").split(), ["kept", "memory", "parents", "own"])
+            self.assertEqual((late.get()["metadata"], late.get()["memory_mib"]), ({"m": "1"}, 512))
+            self.assertEqual(self.api.ok("GET", f"{late.path}/egress")["policy"]["mode"], "none")
+            late.change("suspend")
+            late.change("wake")
+            self.assertEqual(late.output("cat /dev/shm/m"), "memory")
+        for wrong in ({"template": "base"}, {"memory_mib": 512}, {"cpus": 1}):
+            self.assertRefused(self.api.call("POST", "/v1/sandboxes", {"checkpoint": checkpoint, **wrong}), 400, "invalid_field")
+        self.assertRefused(self.api.call("POST", "/v1/sandboxes", {"checkpoint": "a" * 24}), 404, "checkpoint_not_found")
+        late = self.cli("create", "--from", checkpoint)
+        self.assertEqual(late.returncode, 0, late.stderr)
+        self.assertEqual(Sandbox(self.api, late.stdout.decode().strip()).output("cat ~/a"), "kept")
+        self.api.delete(late.stdout.decode().strip())
         self.assertEqual(self.api.call("DELETE", f"/v1/checkpoints/{checkpoint}").status, 200)
         self.assertRefused(self.api.call("GET", f"/v1/checkpoints/{checkpoint}"), 404, "checkpoint_not_found")
         # The child stands on what the checkpoint was made of; that stays as long as it lives.

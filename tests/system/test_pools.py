@@ -1,9 +1,12 @@
 """Pools: what was made ahead is handed out once, replaced, and never seen by two sandboxes."""
 
+import os
+import tempfile
 import threading
 import time
 import unittest
 
+import leaks
 from space_server import ServerTest, SpaceServer
 
 BUDGET_S = 120
@@ -62,10 +65,7 @@ class Pools(ServerTest):
             self.assertLess(int(sandbox.output("awk '/MemTotal/{print $2}' /proc/meminfo")), 256 << 10)
 
     def test_a_pool_that_loses_a_machine_makes_another(self):
-        import os
         import signal
-
-        import leaks
 
         self.full()
         for pid in leaks.vmms(self.server)[:1]:
@@ -78,8 +78,6 @@ class Pools(ServerTest):
 
 class NoPools(unittest.TestCase):
     def test_without_pools_everything_works_and_nothing_waits(self):
-        import leaks
-
         server = SpaceServer(pool_ready=0, pool_spawned=0).start()
         try:
             self.assertEqual(leaks.vmms(server), [])
@@ -99,6 +97,24 @@ class StoppedEarly(unittest.TestCase):
                 server = SpaceServer(pool_ready=2, pool_spawned=1).start()
                 time.sleep(pause)
                 server.close()  # asserts that nothing is left
+
+    def test_a_base_for_a_size_of_its_own_is_given_up(self):
+        with tempfile.TemporaryDirectory() as bases:
+            os.chmod(bases, 0o755)
+            server = SpaceServer(pool_ready=0, pool_spawned=0, bases_dir=bases).start()
+            answer = server.api.call("POST", "/v1/sandboxes", {"memory_mib": 300})
+            self.assertEqual(answer.status, 202)
+            time.sleep(2)
+            # Meanwhile the template says what is going on.
+            states = {base["memory_mib"]: base for base in server.api.ok("GET", "/v1/templates/base:latest")["bases"]}
+            self.assertEqual(states[300]["state"], "making")
+            self.assertLess(states[300]["progress"]["done"], states[300]["progress"]["of"])
+            begun = time.monotonic()
+            server.stop()
+            self.assertLess(time.monotonic() - begun, 14)
+            self.assertEqual([one for one in leaks.of_server(server) if not one.startswith(("sandbox ", "operation "))], [])
+            server.start()  # its create is taken up again; a delete ends it
+            server.close()
 
 
 if __name__ == "__main__":

@@ -68,6 +68,29 @@ class KilledRoles(ServerTest):
                 self.assertEqual(seen.code, 5)
                 self.assertEqual(sandbox.output("echo after"), "after")
 
+    def test_an_attach_token_opens_its_session_after_a_new_node(self):
+        with self.api.create() as sandbox:
+            command = sandbox.start("for i in $(seq 1 60); do echo $i; sleep 0.1; done; exit 5")
+            other = sandbox.start("echo other")
+            seen, last = Result(), None
+            with command.attach(key=command.token) as stream:
+                for count, event in enumerate(stream):
+                    seen.add(event)
+                    last = event.id
+                    if count == 5:
+                        break
+            self.server.kill_role("node")
+            # The token alone, no key: from the last event on, nothing lost, nothing twice.
+            with command.attach(last_id=last, key=command.token) as stream:
+                for event in stream:
+                    seen.add(event)
+            self.assertEqual([int(line) for line in seen.stdout.split()], list(range(1, 61)))
+            self.assertEqual(seen.code, 5)
+            self.assertEqual(self.refused(lambda: other.attach(key=command.token)), (401, "token_invalid"))
+            # One that is not attached to yet starts its program.
+            with other.attach(key=other.token) as stream:
+                self.assertEqual([event.kind for event in stream][-1], "exit")
+
     def test_a_paused_sandbox_is_still_paused_after_a_new_node(self):
         with self.api.create() as sandbox:
             self.api.operation(self.api.ok("POST", f"{sandbox.path}/pause", {})["operation"]["id"])

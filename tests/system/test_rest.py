@@ -1,5 +1,7 @@
 """Sandboxes that come to rest by themselves, and wake for the next request."""
 
+import hashlib
+import hmac
 import time
 import unittest
 
@@ -13,6 +15,12 @@ class Rest(ServerTest):
 
     def until(self, sandbox, state, limit=40):
         self.server.wait_for(lambda: sandbox.get()["state"] == state, limit, f"a sandbox that is {state}")
+
+    def traffic_token(self, sandbox):
+        """As node makes it (src/node/tokens.h)."""
+        key = bytes.fromhex((self.server.data_dir / "node" / "token.key").read_text().strip())
+        message = "".join(f"{len(part)}:{part}" for part in ("traffic", "default", sandbox))
+        return hmac.new(key, message.encode(), hashlib.sha256).hexdigest()
 
     def test_an_idle_one_is_paused_then_suspended_and_the_next_request_wakes_it(self):
         with self.api.create(idle_pause_s=3, idle_suspend_s=9) as sandbox:
@@ -38,6 +46,51 @@ class Rest(ServerTest):
             time.sleep(9)
             self.assertEqual(sandbox.get()["state"], "running", "it computes")
             self.until(sandbox, "suspended")
+
+    def test_a_request_to_a_port_wakes_it_and_waits(self):
+        with self.api.create(idle_suspend_s=3600) as sandbox:
+            sandbox.run("mkdir /tmp/w && echo served > /tmp/w/f")
+            sandbox.start("cd /tmp/w && exec python3 -m http.server 8000").in_background()
+            port = f"{sandbox.path}/ports/8000/f"
+            self.server.wait_for(lambda: self.api.call("GET", port).status == 200, 30, "the server in the guest")
+            sandbox.change("suspend")
+            self.assertEqual(self.api.call("GET", port).body, b"served\n")
+            self.assertEqual(sandbox.get()["state"], "running")
+            # Nobody without a right wakes it; a public port is anybody's.
+            sandbox.change("suspend")
+            stranger = self.api.with_key(None)
+            self.assertEqual(stranger.call("GET", port).status, 401)
+            self.assertEqual(stranger.call("GET", port, headers={"Space-Traffic-Token": "0" * 64}).status, 401)
+            self.assertEqual(stranger.call("GET", "/f", headers={"E2b-Sandbox-Id": sandbox.id, "E2b-Sandbox-Port": "8000", "E2b-Traffic-Access-Token": "0" * 64}).status, 403)
+            self.assertEqual(sandbox.get()["state"], "suspended")
+            self.api.ok("PUT", f"{sandbox.path}/public-ports/8000", {})
+            self.assertEqual(stranger.call("GET", port).body, b"served\n")
+            self.assertEqual(sandbox.get()["state"], "running")
+            # One that comes while it is on its way to rest waits as well.
+            operation = self.api.ok("POST", f"{sandbox.path}/suspend", {})["operation"]
+            self.assertEqual(self.api.call("GET", port).body, b"served\n")
+            self.assertEqual(self.api.operation(operation["id"])["state"], "succeeded")
+
+    def test_traffic_by_e2bs_headers_wakes_it_too(self):
+        with self.api.create(idle_suspend_s=3600) as sandbox:
+            sandbox.run("mkdir /tmp/w && echo served > /tmp/w/f")
+            sandbox.start("cd /tmp/w && exec python3 -m http.server 8000").in_background()
+            self.server.wait_for(lambda: self.api.call("GET", f"{sandbox.path}/ports/8000/f").status == 200, 30, "the server in the guest")
+            token = self.traffic_token(sandbox.id)
+            for _ in range(2):
+                sandbox.change("suspend")
+                answer = self.api.with_key(None).call("GET", "/f", headers={"E2b-Sandbox-Id": sandbox.id, "E2b-Sandbox-Port": "8000", "E2b-Traffic-Access-Token": token})
+                self.assertEqual((answer.status, answer.body), (200, b"served\n"), answer.body)
+                self.assertEqual(sandbox.get()["state"], "running")
+            sandbox.change("suspend")
+            answer = self.api.with_key(None).call("GET", f"{sandbox.path}/ports/8000/f", headers={"Space-Traffic-Token": token})
+            self.assertEqual(answer.body, b"served\n")
+
+    def test_without_a_policy_a_suspended_one_stays_so(self):
+        with self.api.create() as sandbox:
+            sandbox.change("suspend")
+            self.assertRefused(self.api.call("GET", f"{sandbox.path}/ports/8000/"), 409, "sandbox_suspended")
+            self.assertEqual(sandbox.get()["state"], "suspended")
 
     def test_a_time_limit_may_suspend(self):
         with self.api.create(time_limit_s=3, at_time_limit="suspend") as sandbox:

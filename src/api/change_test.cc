@@ -1,0 +1,69 @@
+// PATCH of a sandbox: what a body may say, what node is told of it, what is kept.
+#include <gtest/gtest.h>
+
+#include "api/request.h"
+#include "api/testing.h"
+
+namespace space::api {
+namespace {
+
+using testing::Answer;
+using testing::ApiTest;
+using testing::text;
+
+Result<UpdateBody> read(const char* body) { return read_update(parse_json_object(body).value()); }
+
+TEST(UpdateBody, WhatIsNamedIsSetAndNullTakesAway) {
+  const auto body = read(R"({"env":{"A":"1","B":null},"metadata":{"m":null,"n":""},"time_limit_s":null,"idle_pause_s":5,"at_time_limit":"suspend","cpus":2})");
+  ASSERT_TRUE(body) << describe(body.error());
+  const control::SandboxUpdate& update = body->update;
+  EXPECT_EQ(update.env, (control::TextChanges{{"A", "1"}, {"B", std::nullopt}}));
+  EXPECT_EQ(update.metadata, (control::TextChanges{{"m", std::nullopt}, {"n", ""}}));
+  EXPECT_EQ(update.time_limit_s, 0);
+  EXPECT_EQ(update.idle_pause_s, 5);
+  EXPECT_FALSE(update.idle_suspend_s);
+  EXPECT_EQ(update.suspend_at_limit, true);
+  EXPECT_EQ(update.cpus, 2);
+  EXPECT_FALSE(update.memory_mib);
+  EXPECT_FALSE(body->egress);
+  const auto back = control::decode_update(control::encode(update));
+  ASSERT_TRUE(back) << describe(back.error());
+  EXPECT_EQ(control::encode(*back), control::encode(update));
+  EXPECT_EQ(json::serialize(control::node_part(*back)), R"({"env":{"A":"1","B":null},"cpus":2})");
+  EXPECT_TRUE(read("{}")->update.empty());
+  EXPECT_TRUE(read(R"({"egress":null})")->egress);
+}
+
+TEST(UpdateBody, WhatACreateRefusesIsRefusedHereToo) {
+  for (const char* bad : {R"({"nonsense":1})", R"({"template":"base"})", R"({"checkpoint":"aaaaaaaaaaaaaaaaaaaaaaaa"})", R"({"disk_mib":8192})", R"({"cpus":0})", R"({"cpus":null})",
+                          R"({"memory_mib":null})", R"({"env":{"1":"x"}})", R"({"env":{"=":null}})", R"({"env":"A"})", R"({"metadata":{"":"x"}})", R"({"metadata":{"m":1}})",
+                          R"({"time_limit_s":0})", R"({"at_time_limit":"explode"})"})
+    EXPECT_FALSE(read(bad)) << bad;
+}
+
+TEST_F(ApiTest, AnUpdateIsAnOperationThatNodeAndStoreShare) {
+  const std::string id = running();
+  const Answer done = send_with("PATCH", "/v1/sandboxes/" + id, R"({"env":{"A":"secret"},"metadata":{"m":"1"},"time_limit_s":60})", {{"Prefer", "wait=5"}});
+  ASSERT_EQ(done.status, 200) << done.text;
+  EXPECT_EQ(text(done.at("operation"), "kind"), "update");
+  EXPECT_EQ(text(done.at("operation"), "state"), "succeeded");
+  EXPECT_EQ(done.text.find("secret"), std::string::npos) << "what is in an environment is shown to nobody";
+  ASSERT_EQ(fake_.count("UPDATE"), 1u);
+  EXPECT_NE(fake_.calls.back().find(R"("env":{"A":"secret"})"), std::string::npos) << fake_.calls.back();
+  EXPECT_EQ(fake_.calls.back().find("metadata"), std::string::npos);
+  const Answer now = send("GET", "/v1/sandboxes/" + id);
+  EXPECT_EQ(text(now.at("metadata"), "m"), "1");
+  EXPECT_TRUE(now.body.contains("ends_at"));
+  EXPECT_EQ(send("PATCH", "/v1/sandboxes/" + id, R"({"cpus":7})").code(), "size_in_memory");
+}
+
+TEST_F(ApiTest, AnUpdateThatNodeRefusesChangesNothing) {
+  const std::string id = running();
+  fake_.fail_with = Error{ErrorKind::conflict, "size_in_memory", "not now", "stop it first"};
+  const Answer refused = send_with("PATCH", "/v1/sandboxes/" + id, R"({"metadata":{"m":"1"}})", {{"Prefer", "wait=5"}});
+  EXPECT_EQ(refused.code(), "size_in_memory");
+  EXPECT_FALSE(send("GET", "/v1/sandboxes/" + id).at("metadata").contains("m"));
+}
+
+}  // namespace
+}  // namespace space::api

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "cli/commands.h"
+#include "cli/egress_policy.h"
+
+namespace space::cli {
+namespace {
+
+constexpr std::chrono::seconds kWait{60};
+
+// "none" takes it away: null.
+void add_seconds(json::object& body, const char* name, const std::string& text) {
+  if (text.empty()) return;
+  body[name] = text == "none" ? json::value(nullptr) : json::value(std::strtoll(text.c_str(), nullptr, 10));
+}
+
+void add_map(json::object& body, const char* name, json::object set, const std::vector<std::string>& unset) {
+  for (const std::string& key : unset) set[key] = nullptr;
+  if (!set.empty()) body[name] = std::move(set);
+}
+
+Result<json::object> update_body(const UpdateOptions& options) {
+  json::object body;
+  TRY(json::object env, env_object(options.env));
+  TRY(json::object metadata, pairs_object(options.metadata));
+  add_map(body, "env", std::move(env), options.unset_env);
+  add_map(body, "metadata", std::move(metadata), options.unset_metadata);
+  add_seconds(body, "time_limit_s", options.time_limit);
+  add_seconds(body, "idle_pause_s", options.idle_pause);
+  add_seconds(body, "idle_suspend_s", options.idle_suspend);
+  if (!options.at_time_limit.empty()) body["at_time_limit"] = options.at_time_limit;
+  if (options.cpus > 0) body["cpus"] = options.cpus;
+  if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;
+  if (!options.egress.empty()) {
+    TRY(body["egress"], egress_settings(options.egress));
+  }
+  if (!body.empty()) return body;
+  return fail(ErrorKind::invalid_argument, "nothing_to_change", "no setting was given", "see space update --help");
+}
+
+}  // namespace
+
+Task<int> update(Context& context, UpdateOptions options) {
+  CO_TRY(const json::object body, update_body(options));
+  for (const std::string& id : options.sandboxes) {
+    Spinner spinner(context.executor, "changing " + id);
+    std::string target = TargetBuilder("/v1/sandboxes").segment(id).str();
+    json::object copy = body;
+    CO_TRY(json::object answer, co_await context.api.send("PATCH", std::move(target), std::move(copy), kWait));
+    CO_TRY_VOID(co_await settle(context, answer));
+    if (context.console.as_json())
+      context.console.value(answer);
+    else
+      context.console.line(id);
+  }
+  co_return 0;
+}
+
+}  // namespace space::cli
