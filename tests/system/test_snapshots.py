@@ -123,6 +123,10 @@ class Disks(ServerTest):
             seen.update(one["id"] for one in self.listed(sandbox) if one["automatic"])
             time.sleep(0.5)
         self.assertGreaterEqual(len(seen), 5)
+        with self.api.events("/v1/events?after=0") as stream:
+            told = next(event for event in stream if event.data["type"] == "sandbox.snapshot")
+        self.assertEqual(told.data["sandbox"], sandbox.id)
+        self.assertTrue(told.data["data"]["checkpoint"])
         # Nothing is written any more: nothing new comes, and what is too many goes.
         self.server.wait_for(lambda: len(self.listed(sandbox)) == 2, 30, "the older ones to go")
         still = [one["id"] for one in self.listed(sandbox)]
