@@ -32,6 +32,7 @@ struct Sandbox {
   // What its VM's memory was at its last checkpoint or load, and the hold on the blobs that it stands on.
   std::shared_ptr<const snapshot::MemoryState> saved_memory;
   std::unique_ptr<snapshot::Lease> lease;
+  bool switched = false;              // its VM writes to the last of its disks; else perhaps still to the one before
   bool merging = false;               // generations of its disk are being merged
   std::optional<Error> merge_error;   // why the last merge failed
   std::optional<Error> failure;  // of its create, for those who asked for the same one

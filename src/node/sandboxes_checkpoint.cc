@@ -41,6 +41,7 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   SandboxRecord& record = sandbox->record;
   const std::string generation = "disk-" + new_id();
   const auto path = parts_.records.folder(record.id) / generation;
+  sandbox->switched = false;
   CO_TRY(const Fd overlay, co_await new_generation(path, base));
   SandboxRecord named = record;
   named.disks.push_back(generation);
@@ -54,6 +55,19 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   }
   record.disks = named.disks;
   co_return Result<>{};
+}
+
+asio::awaitable<void> Sandboxes::drop_generation(std::shared_ptr<Sandbox> sandbox) {
+  if (sandbox->switched || !sandbox->machine || sandbox->vmm_gone || sandbox->record.disks.size() < 2) co_return;
+  if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed) co_return;  // it stands on it all the same, or cannot be asked
+  SandboxRecord fewer = sandbox->record;
+  const auto path = parts_.records.folder(fewer.id) / fewer.disks.back();
+  fewer.disks.pop_back();
+  if (auto stored = co_await store(fewer); !stored) co_return;
+  sandbox->record.disks = fewer.disks;
+  sandbox->switched = true;
+  auto remove = [path]() -> Result<> { return remove_tree(path); };
+  (void)co_await parts_.disk.run(remove);
 }
 
 Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name) {
@@ -93,7 +107,10 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   } else {
     done = co_await capture_and_switch(sandbox, order, captured, spans);
   }
-  if (!done) co_return fail(std::move(done).error());
+  if (!done) {
+    co_await drop_generation(sandbox);
+    co_return fail(std::move(done).error());
+  }
 
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   {
@@ -133,6 +150,7 @@ Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shar
   CO_TRY(*captured, co_await parts_.machines.capture(sandbox->machine, memory_bytes(sandbox->record), spans));
   const Spans::Step step(spans, "switch");
   CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+  sandbox->switched = true;
   // Sandboxes made of this one tell its processes from their own by their numbers.
   order->record.processes = std::max(order->record.inherited, sandbox->sessions.highest());
   co_return Result<>{};

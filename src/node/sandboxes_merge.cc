@@ -111,10 +111,11 @@ void Sandboxes::merge_soon(const std::shared_ptr<Sandbox>& sandbox) {
   }(*this, sandbox));
 }
 
-// What a checkpoint that failed after its switch has left: generations that nothing is written to any more, not yet in the store.
+// What a checkpoint that failed after its switch has left: generations that nothing is written to any more, not yet in the store. Where
+// it is not known whether the VM has switched (a restart in between), the next checkpoint's switch makes it certain, and keeps them.
 Task<> Sandboxes::keep_unfinished(std::shared_ptr<Sandbox> sandbox) {
   SandboxRecord changed = sandbox->record;
-  if (changed.disks.size() <= 1) co_return Result<>{};
+  if (changed.disks.size() <= 1 || (sandbox->machine && !sandbox->switched)) co_return Result<>{};
   auto order = std::make_shared<Vault::Order>();
   order->record = changed;
   const auto folder = parts_.records.folder(changed.id);
@@ -137,6 +138,7 @@ Task<Sandboxes::Entered> Sandboxes::enter_with_room(std::string id) {
     CO_TRY(Entered in, co_await enter(id));
     const auto sandbox = in.sandbox;
     CO_TRY_VOID(co_await keep_unfinished(sandbox));
+    if (sandbox->record.layers.size() <= snapshot::kFewGenerations) co_return in;
     CO_TRY(const BasePtr base, co_await base_of(sandbox->record));
     if (sandbox->record.layers.size() < snapshot::most_generations(base->disk.size())) co_return in;
     if (attempt > 0 && sandbox->merge_error) co_return fail(*sandbox->merge_error);

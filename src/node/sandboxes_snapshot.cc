@@ -43,7 +43,11 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   CO_TRY_VOID(co_await add_generation(sandbox, base, spans));
   if (sandbox->machine) {
     const Spans::Step step(spans, "switch");
-    CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+    if (auto switched = co_await sandbox->machine.vm->switch_disk(); !switched) {
+      co_await drop_generation(sandbox);
+      co_return fail(std::move(switched).error());
+    }
+    sandbox->switched = true;
   }
   sandbox->snapshot_mark = disk_mark(id);
   const Spans::Step storing(spans, "store");

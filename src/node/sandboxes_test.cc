@@ -472,10 +472,51 @@ TEST_F(SandboxesTest, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
     disk.write("b");
     EXPECT_TRUE(w.records.update(half));
     w.sandboxes->find(disk.id)->record = half;
+    w.sandboxes->find(disk.id)->switched = true;
     disk.write("c");
     EXPECT_TRUE(co_await disk.snapshot());
     EXPECT_EQ(disk.record().disks.size(), 1u);
     EXPECT_EQ(disk.content(), "abc");
+  });
+}
+
+TEST_F(SandboxesTest, ASwitchThatFailedLeavesTheDiskAsItWas) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 3;
+    const std::vector<std::string> before = disk.record().disks;
+    for (int i = 0; i < 3; ++i) {
+      disk.write("a");
+      const auto refused = co_await disk.snapshot();
+      EXPECT_EQ(refused.error().code, "switch_failed");
+      EXPECT_EQ(disk.record().disks, before);
+      EXPECT_EQ(w.records.sandboxes().value().at(0).record->disks, before);
+    }
+    EXPECT_EQ(vm.discarded_, 3);
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.content(), "aaa");
+  });
+}
+
+// Cut off between the record and the switch, or behind it: nobody knows what the VM writes to, so nothing of it is frozen before the next switch.
+TEST_F(SandboxesTest, AfterARestartNothingIsFrozenThatTheVmMayStillWrite) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    SandboxRecord half = disk.record();
+    half.disks.push_back("disk-" + new_id());
+    EXPECT_TRUE(write_file_durable(w.records.folder(disk.id) / half.disks.back(), ""));
+    w.sandboxes->find(disk.id)->record = half;
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 1;
+    EXPECT_FALSE(co_await disk.snapshot());
+    EXPECT_TRUE(disk.record().layers.empty());
+    disk.write("late");
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_EQ(disk.content(), "late");
   });
 }
 

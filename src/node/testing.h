@@ -30,7 +30,14 @@ class FakeVm : public vmm::Vm {
   Task<> save_devices(const Fd& into) override { co_return write_all(into, "devices"); }
   Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
-  Task<> switch_disk() override { co_return Result<>{}; }
+  Task<> switch_disk() override {
+    if (failing_switches_ > 0 && failing_switches_-- > 0) co_return fail(ErrorKind::unavailable, "switch_failed", "as the test wants it");
+    co_return Result<>{};
+  }
+  Task<> discard_disk() override {
+    ++discarded_;
+    co_return Result<>{};
+  }
   Task<> replace_generations(std::size_t, std::vector<Fd> generations) override {
     replaced_.push_back(generations.size());
     co_return Result<>{};
@@ -43,6 +50,7 @@ class FakeVm : public vmm::Vm {
   http::Connector port_connector(std::uint16_t) override { return {}; }
   pid_t pid() const override { return 0; }
   vmm::VmState state_ = vmm::VmState::waiting;
+  int failing_switches_ = 0, discarded_ = 0;
   std::vector<std::size_t> replaced_;  // how many generations came each time
 
  private:

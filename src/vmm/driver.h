@@ -85,6 +85,8 @@ class Vm {
   // holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;
   virtual Task<> switch_disk() = 0;
+  // Closes a prepared generation that is not to be used after all; an error when the disk stands on it.
+  virtual Task<> discard_disk() = 0;
   // Puts these frozen images (bottom to top) in the place of all that lies between the lowest `base_files` images of the disk and its top;
   // together they hold the same. The VM may run, and has closed what was there before when this returns.
   virtual Task<> replace_generations(std::size_t base_files, std::vector<Fd> generations) = 0;

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "vmm/block_graph.h"
 #include "vmm/qemu_merge.h"
 
 namespace space::vmm {
@@ -42,15 +41,20 @@ asio::awaitable<void> leave_out(QemuAsk ask, std::string command, json::object a
   if (!done) log::warn("vm.disk_left_open", {{"error", done.error()}});
 }
 
-// A failure leaves a file open in the VMM and nothing else.
-asio::awaitable<void> close_image(QemuAsk ask, DiskNode image) {
-  json::object node{{"node-name", image.node}}, file{{"node-name", image.file}};
+asio::awaitable<void> close_file(QemuAsk ask, std::string file) {
+  json::object node{{"node-name", file}};
   co_await leave_out(ask, "blockdev-del", std::move(node));
-  co_await leave_out(ask, "blockdev-del", std::move(file));
-  if (const auto set = set_of(image.file)) {
+  if (const auto set = set_of(file)) {
     json::object which{{"fdset-id", *set}};
     co_await leave_out(ask, "remove-fd", std::move(which));
   }
+}
+
+// A failure leaves a file open in the VMM and nothing else.
+asio::awaitable<void> close_image(QemuAsk ask, DiskNode image) {
+  json::object node{{"node-name", image.node}};
+  co_await leave_out(ask, "blockdev-del", std::move(node));
+  co_await close_file(ask, image.file);
 }
 
 // As in qemu_arguments.cc: no locks, no name out of the image.
@@ -116,10 +120,16 @@ Task<std::string> qemu_top_node(QemuAsk ask) {
   co_return std::string(name->get_string());
 }
 
-Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file) {
+Task<DiskNode> qemu_add_overlay(QemuAsk ask, const Fd& file) {
   json::value nothing;
-  CO_TRY(const DiskNode image, co_await open_image(ask, file, std::move(nothing), false));
-  co_return image.node;
+  co_return co_await open_image(ask, file, std::move(nothing), false);
+}
+
+Task<> qemu_drop_overlay(QemuAsk ask, DiskNode overlay) {
+  json::object node{{"node-name", overlay.node}};
+  CO_TRY_VOID(co_await ask("blockdev-del", std::move(node), nullptr));
+  co_await close_file(ask, overlay.file);
+  co_return Result<>{};
 }
 
 Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "vmm/block_graph.h"
 #include "vmm/qemu_saving.h"
 
 namespace space::vmm {
@@ -12,8 +13,10 @@ namespace space::vmm {
 // The top of the guest's only disk, as the VMM names it. It changes by a switch alone.
 Task<std::string> qemu_top_node(QemuAsk ask);
 
-// Opens the empty image `file` (read and write) beside the disk; gives its node's name.
-Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file);
+// Opens the empty image `file` (read and write) beside the disk.
+Task<DiskNode> qemu_add_overlay(QemuAsk ask, const Fd& file);
+// Closes it again. An error when something stands on it or reads it.
+Task<> qemu_drop_overlay(QemuAsk ask, DiskNode overlay);
 
 // Puts that node on top of the disk, whose top is `top` now. The VM may run: QEMU holds its requests back for that moment.
 Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node);

@@ -60,7 +60,8 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool destroyed = false;  // destroy() was called
   bool shutting_down = false;
   std::string migration;   // the last status of a save or load
-  std::string disk_top, next_disk;  // nodes: what the guest writes to now, and the prepared generation
+  std::string disk_top;     // the node that the guest writes to now
+  DiskNode next_disk;       // the prepared generation
   std::string console;     // what was read of the guest's console so far, bounded
 
   void end() {
@@ -324,9 +325,18 @@ Task<> QemuVm::prepare_disk(const Fd& overlay) {
 
 Task<> QemuVm::switch_disk() {
   auto state = state_;
-  if (state->next_disk.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
-  std::string next = std::exchange(state->next_disk, {});
-  co_return co_await qemu_switch_overlay(state->asking(), state->disk_top, std::move(next));
+  if (state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  std::string next = state->next_disk.node;
+  CO_TRY_VOID(co_await qemu_switch_overlay(state->asking(), state->disk_top, std::move(next)));
+  state->next_disk = {};
+  co_return Result<>{};
+}
+
+Task<> QemuVm::discard_disk() {
+  auto state = state_;
+  const DiskNode next = std::exchange(state->next_disk, {});
+  if (next.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared");
+  co_return co_await qemu_drop_overlay(state->asking(), next);
 }
 
 Task<> QemuVm::replace_generations(std::size_t base_files, std::vector<Fd> generations) {

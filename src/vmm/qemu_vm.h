@@ -40,6 +40,7 @@ class QemuVm : public Vm {
   Task<wire::MemoryFiles> memory() override;
   Task<> prepare_disk(const Fd& overlay) override;
   Task<> switch_disk() override;
+  Task<> discard_disk() override;
   Task<> replace_generations(std::size_t base_files, std::vector<Fd> generations) override;
   Task<> close() override;
   Task<> destroy() override;

@@ -76,6 +76,7 @@ class SimVm : public Vm {
   Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }
+  Task<> discard_disk() override { co_return nothing_saved(); }
   Task<> replace_generations(std::size_t, std::vector<Fd>) override { co_return nothing_saved(); }
   Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override {

@@ -124,7 +124,7 @@ class Disks(ServerTest):
             time.sleep(0.5)
         self.assertGreaterEqual(len(seen), 5)
         with self.api.events("/v1/events?after=0") as stream:
-            told = next(event for event in stream if event.data["type"] == "sandbox.snapshot")
+            told = next(event for event in stream if event.kind == "sandbox.snapshot")
         self.assertEqual(told.data["sandbox"], sandbox.id)
         self.assertTrue(told.data["data"]["checkpoint"])
         # Nothing is written any more: nothing new comes, and what is too many goes.
