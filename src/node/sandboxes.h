@@ -133,6 +133,7 @@ class Sandboxes {
   Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
   // The next generation beside the present one: durable, named by the record, and open in the VM, if there is one.
   Task<> add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans);
+  Task<> switch_generation(std::shared_ptr<Sandbox> sandbox);  // its VM writes to the last of its disks from here on
   // Takes the last generation away again, where its VM did not switch to it.
   asio::awaitable<void> drop_generation(std::shared_ptr<Sandbox> sandbox);
   Task<Done> restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, std::shared_ptr<const Checkpoint> from, Spans& spans);

@@ -57,6 +57,12 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   co_return Result<>{};
 }
 
+Task<> Sandboxes::switch_generation(std::shared_ptr<Sandbox> sandbox) {
+  CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+  sandbox->switched = true;
+  co_return Result<>{};
+}
+
 asio::awaitable<void> Sandboxes::drop_generation(std::shared_ptr<Sandbox> sandbox) {
   if (sandbox->switched || !sandbox->machine || sandbox->vmm_gone || sandbox->record.disks.size() < 2) co_return;
   if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed) co_return;  // it stands on it all the same, or cannot be asked
@@ -65,7 +71,6 @@ asio::awaitable<void> Sandboxes::drop_generation(std::shared_ptr<Sandbox> sandbo
   fewer.disks.pop_back();
   if (auto stored = co_await store(fewer); !stored) co_return;
   sandbox->record.disks = fewer.disks;
-  sandbox->switched = true;
   auto remove = [path]() -> Result<> { return remove_tree(path); };
   (void)co_await parts_.disk.run(remove);
 }
@@ -149,8 +154,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
   CO_TRY(*captured, co_await parts_.machines.capture(sandbox->machine, memory_bytes(sandbox->record), spans));
   const Spans::Step step(spans, "switch");
-  CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
-  sandbox->switched = true;
+  CO_TRY_VOID(co_await switch_generation(sandbox));
   // Sandboxes made of this one tell its processes from their own by their numbers.
   order->record.processes = std::max(order->record.inherited, sandbox->sessions.highest());
   co_return Result<>{};

@@ -76,6 +76,7 @@ Task<> Sandboxes::merge_disk(std::shared_ptr<Sandbox> sandbox) {
   const auto memory = sandbox->saved_memory;
   auto hold = [this, changed, memory] { return parts_.vault.hold(changed.tenant, changed.layers, memory.get()); };
   CO_TRY(auto lease, co_await parts_.disk.run(hold));
+  if (changed.disks.size() > 1 && sandbox->machine && !sandbox->switched) co_return fail(replaced_meanwhile());  // the next checkpoint sees to it first
   if (sandbox->machine && !sandbox->vmm_gone) {
     auto folder = parts_.records.folder(changed.id);
     CO_TRY(std::vector<Fd> files, co_await disk_files(changed, std::move(folder)));
@@ -112,10 +113,19 @@ void Sandboxes::merge_soon(const std::shared_ptr<Sandbox>& sandbox) {
 }
 
 // What a checkpoint that failed after its switch has left: generations that nothing is written to any more, not yet in the store. Where
-// it is not known whether the VM has switched (a restart in between), the next checkpoint's switch makes it certain, and keeps them.
+// it is not known whether the VM has switched (a restart in between), one more switch makes it certain.
 Task<> Sandboxes::keep_unfinished(std::shared_ptr<Sandbox> sandbox) {
+  if (sandbox->record.disks.size() <= 1) co_return Result<>{};
+  if (sandbox->machine && !sandbox->switched) {
+    Spans unused(parts_.clock);
+    CO_TRY(const BasePtr base, co_await base_of(sandbox->record));
+    CO_TRY_VOID(co_await add_generation(sandbox, base, unused));
+    if (auto certain = co_await switch_generation(sandbox); !certain) {
+      co_await drop_generation(sandbox);
+      co_return fail(std::move(certain).error());
+    }
+  }
   SandboxRecord changed = sandbox->record;
-  if (changed.disks.size() <= 1 || (sandbox->machine && !sandbox->switched)) co_return Result<>{};
   auto order = std::make_shared<Vault::Order>();
   order->record = changed;
   const auto folder = parts_.records.folder(changed.id);

@@ -43,11 +43,10 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   CO_TRY_VOID(co_await add_generation(sandbox, base, spans));
   if (sandbox->machine) {
     const Spans::Step step(spans, "switch");
-    if (auto switched = co_await sandbox->machine.vm->switch_disk(); !switched) {
+    if (auto switched = co_await switch_generation(sandbox); !switched) {
       co_await drop_generation(sandbox);
       co_return fail(std::move(switched).error());
     }
-    sandbox->switched = true;
   }
   sandbox->snapshot_mark = disk_mark(id);
   const Spans::Step storing(spans, "store");
