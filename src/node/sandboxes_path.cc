@@ -152,13 +152,15 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
   CO_TRY(Machine helper, co_await helper_machine(from, spans));
   const std::string vm = helper.id, wanted = (fs::path(ends.folder) / ends.name).string();
 
-  Result<> done = co_await ask_agent(helper, look_for(helper.agent, wanted), kLookLimit, "look for the path");
+  auto looking = look_for(helper.agent, wanted);
+  Result<> done = co_await ask_agent(helper, std::move(looking), kLookLimit, "look for the path");
   if (!done && done.error().kind == ErrorKind::not_found) done = fail(ErrorKind::not_found, "path_not_found", fmt::format("{} is not in it", printable(wanted, 200)), "look at another snapshot");
   Result<std::shared_ptr<wire::AgentClient>> agent = sandbox->agent();  // it may have gone to rest while the helper booted
   if (done && !agent) done = fail(agent.error());
   if (done) {
     const Spans::Step step(spans, "copy");
-    done = co_await ask_agent(helper, copy(helper.agent, *agent, ends), kCopyLimit, "copy the path");
+    auto copying = copy(helper.agent, *agent, ends);
+    done = co_await ask_agent(helper, std::move(copying), kCopyLimit, "copy the path");
   }
   if (auto gone = co_await parts_.machines.destroy(std::move(helper)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   if (!done) co_return fail(std::move(done).error());

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "vmm/qemu_merge.h"
+#include "vmm/qmp_message.h"
 
 namespace space::vmm {
 namespace {
@@ -99,7 +100,9 @@ Task<> finish_job(QemuAsk ask, std::string job) {
     const json::value* status = found.if_contains("status");
     if (!status || !status->is_string()) co_return odd_answer("status of a job");
     if (status->get_string() == "concluded") {
-      if (found.contains("error")) co_return fail(ErrorKind::unavailable, "disk_not_merged", "generations of a disk could not be merged", "see the log of node; free some space");
+      const json::value* error = found.if_contains("error");
+      if (error) log::warn("vm.job_failed", {{"job", job}, {"error", error->is_string() ? printable(std::string_view(error->get_string()), 300) : std::string()}});
+      if (error) co_return fail(ErrorKind::unavailable, "disk_not_merged", "generations of a disk could not be merged", "see the log of node; free some space");
       co_return Result<>{};
     }
     if (std::chrono::steady_clock::now() > end) co_return fail(ErrorKind::deadline_exceeded, "disk_not_merged", "merging generations of a disk did not end", "see the log of node");
