@@ -26,6 +26,10 @@ _BARS = [
     Bar('density.idle', 'density', '% core', 'max', 1.2, 'CPU of 50 idle running sandboxes; peer: 50 bare clones'),
     Bar('density.paused', 'density', '% core', 'max', 1, 'CPU of 50 paused sandboxes', peer=False),
     Bar('churn.leaks', 'churn', 'things', 'max', 0, 'left over after 200 create+exec+delete, in a row and 8 at a time', peer=False),
+    Bar('chain.take', 'chain', 'ms', 'max', 1.5, 'the 50th checkpoint of a sandbox, asked for until durable; peer: the 5th'),
+    Bar('chain.wake', 'chain', 'ms', 'max', 1.5, 'wake after 50 checkpoints until a command answered; peer: after 5'),
+    Bar('snapshots.overhead', 'snapshots', 'ms', 'max', 1.05, 'build-like work with automatic snapshots of the disk; peer: the same work without'),
+    Bar('snapshots.iops', 'snapshots', '1/s', 'min', 0.9, 'random reads of 4 KiB after 1,000 snapshots; peer: a fresh disk'),
 ]
 ALL = {bar.name: bar for bar in _BARS}
 

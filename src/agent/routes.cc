@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "agent/envd.h"
 
@@ -53,6 +54,14 @@ Task<> post_freeze(Agent& agent, http::Exchange& exchange) {
   co_return co_await reply_json(exchange, 200, {});
 }
 
+// Everything that was written in memory goes to the disk. May take as long as the disk does.
+Task<> post_sync(Agent& agent, http::Exchange& exchange) {
+  CO_TRY_VOID(co_await exchange.read_body(4096));
+  auto work = []() -> Result<> { return ::sync(), Result<>{}; };
+  CO_TRY_VOID(co_await agent.pool.run(work));
+  co_return co_await reply_json(exchange, 200, {});
+}
+
 }  // namespace
 
 Result<std::uint64_t> query_number(const http::Target& target, std::string_view name, std::uint64_t most, std::uint64_t absent) {
@@ -86,6 +95,7 @@ void add_routes(http::Router& router, Agent& agent) {
   router.add("POST", "/v1/init", [&agent](http::Exchange& x) { return post_init(agent, x); });
   router.add("PUT", "/v1/environment", [&agent](http::Exchange& x) { return put_environment(agent, x); });
   router.add("POST", "/v1/freeze", [&agent](http::Exchange& x) { return post_freeze(agent, x); });
+  router.add("POST", "/v1/sync", [&agent](http::Exchange& x) { return post_sync(agent, x); });
   add_process_routes(router, agent);
   add_file_routes(router, agent);
   add_envd_routes(router, agent);

@@ -19,4 +19,7 @@ Task<> answer_change(Services& services, http::Exchange& exchange, control::Acce
 // A change that needs nothing but the sandbox's id; the request has an empty body.
 Task<> change_sandbox(Services& services, http::Exchange& exchange, control::OperationKind kind);
 
+// What node keeps itself is asked there: the request goes on to `target` under the tenant's name.
+Task<> answer_from_node(Services& services, http::Exchange& exchange, std::string target);
+
 }  // namespace space::api

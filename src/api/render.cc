@@ -49,7 +49,7 @@ json::object render(const control::Operation& operation) {
   if (operation.finished_ms > 0) out["finished_at"] = rfc3339(operation.finished_ms);
   if (!operation.reason.empty()) out["reason"] = operation.reason;
   using enum control::OperationKind;
-  if (operation.kind == checkpoint || operation.kind == restore || operation.kind == fork) {
+  if (operation.kind == checkpoint || operation.kind == restore || operation.kind == fork || operation.kind == snapshot) {
     json::error_code error;
     const json::value request = json::parse(operation.request, error);
     for (const char* name : {"checkpoint", "children"})

@@ -112,6 +112,7 @@ void add_routes(Services& services, http::Router& router) {
   add_sandbox_routes(routes);
   add_life_routes(routes);
   add_change_routes(routes);
+  add_snapshot_routes(routes);
   add_operation_routes(routes);
   add_event_routes(routes);
   add_data_routes(routes);

@@ -55,6 +55,7 @@ void add_routes(Services& services, http::Router& router);
 void add_sandbox_routes(Routes& routes);
 void add_life_routes(Routes& routes);
 void add_change_routes(Routes& routes);
+void add_snapshot_routes(Routes& routes);
 void add_operation_routes(Routes& routes);
 void add_event_routes(Routes& routes);
 void add_key_routes(Routes& routes);

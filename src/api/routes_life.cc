@@ -67,12 +67,16 @@ Task<> restore(Services& services, http::Exchange& exchange) {
   JsonReader reader(body);
   const std::string from = optional_checkpoint(reader);
   if (from.empty()) reader.reject("checkpoint", "must be given: which one to go back to");
+  const std::string path = reader.text("path", 0, 4095, ""), into = reader.text("into", 0, 4095, "");
+  if (path.empty() && !into.empty()) reader.reject("into", "belongs to a path");
   CO_TRY_VOID(reader.done());
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
   if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
   Operation operation = operation_of(services, exchange, OperationKind::restore, std::move(id));
-  const json::object request{{"checkpoint", from}};
+  json::object request{{"checkpoint", from}};
+  if (!path.empty()) request["path"] = path;
+  if (!into.empty()) request["into"] = into;
   operation.request = json::serialize(request);
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
   const Statuses statuses{202, 200};
@@ -160,8 +164,37 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
-// Checkpoints themselves are node's: what there is of them is asked there.
-Task<> to_node(Services& services, http::Exchange& exchange, std::string target) {
+Task<> list(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  const std::string sandbox = query.text("sandbox", 64);
+  CO_TRY_VOID(query.done());
+  std::string target = "/v1/checkpoints";
+  if (!sandbox.empty()) target += "?sandbox=" + percent_encode(sandbox);
+  co_return co_await answer_from_node(services, exchange, std::move(target));
+}
+
+Task<> tree(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  co_return co_await answer_from_node(services, exchange, "/v1/tree");
+}
+
+Task<> one(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  const std::string& id = exchange.param("checkpoint");
+  if (!is_id(id)) co_return fail(checkpoint_not_found());
+  co_return co_await answer_from_node(services, exchange, "/v1/checkpoints/" + id);
+}
+
+template <OperationKind kind>
+Task<> change(Services& services, http::Exchange& exchange) {
+  return change_sandbox(services, exchange, kind);
+}
+
+}  // namespace
+
+Task<> answer_from_node(Services& services, http::Exchange& exchange, std::string target) {
   http::ProxyOptions options;
   options.target = std::move(target);
   for (const auto& [name, value] : exchange.headers().fields())
@@ -173,36 +206,6 @@ Task<> to_node(Services& services, http::Exchange& exchange, std::string target)
   if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
   co_return done;
 }
-
-Task<> list(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  const std::string sandbox = query.text("sandbox", 64);
-  CO_TRY_VOID(query.done());
-  std::string target = "/v1/checkpoints";
-  if (!sandbox.empty()) target += "?sandbox=" + percent_encode(sandbox);
-  co_return co_await to_node(services, exchange, std::move(target));
-}
-
-Task<> tree(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
-  co_return co_await to_node(services, exchange, "/v1/tree");
-}
-
-Task<> one(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
-  const std::string& id = exchange.param("checkpoint");
-  if (!is_id(id)) co_return fail(checkpoint_not_found());
-  co_return co_await to_node(services, exchange, "/v1/checkpoints/" + id);
-}
-
-template <OperationKind kind>
-Task<> change(Services& services, http::Exchange& exchange) {
-  return change_sandbox(services, exchange, kind);
-}
-
-}  // namespace
 
 void add_life_routes(Routes& routes) {
   const std::string sandbox = "/v1/sandboxes/{id}";

@@ -20,6 +20,7 @@ int run_program(int argc, char** argv, const RunRole& run_role) {
   add_sandbox_commands(app, line);
   add_update_command(app, line);
   add_life_commands(app, line);
+  add_snapshot_commands(app, line);
   add_process_commands(app, line);
   add_network_commands(app, line);
   add_admin_commands(app, line);

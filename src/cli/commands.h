@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,10 +57,14 @@ Task<int> update(Context& context, UpdateOptions options);
 
 // commands_life.cc
 Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes);  // pause, resume, suspend, wake, stop, start
-Task<int> checkpoint(Context& context, std::string sandbox, std::string name);
+Task<int> checkpoint(Context& context, std::string sandbox, std::string name, std::string verb = "checkpoint");  // or "snapshot"
 Task<int> list_checkpoints(Context& context, std::string sandbox);
 Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoints);
-Task<int> restore(Context& context, std::string sandbox, std::string checkpoint);
+struct RestoreOptions {
+  std::string sandbox, checkpoint;
+  std::string path, into;  // "": everything; where it was
+};
+Task<int> restore(Context& context, RestoreOptions options);
 struct ForkOptions {
   std::string sandbox, checkpoint;
   std::uint32_t count = 1;
@@ -67,6 +72,13 @@ struct ForkOptions {
 };
 Task<int> fork(Context& context, ForkOptions options);
 Task<int> tree(Context& context);
+
+// commands_snapshots.cc
+struct SnapshotOptions {
+  std::string sandbox;
+  std::optional<std::uint32_t> every_s, keep;  // nothing: as it is
+};
+Task<int> snapshots(Context& context, SnapshotOptions options);
 
 // commands_process.cc
 Task<int> run(Context& context, CreateOptions create, CommandOptions command, bool keep);

@@ -45,10 +45,10 @@ Task<int> change_state(Context& context, std::string verb, std::vector<std::stri
   co_return 0;
 }
 
-Task<int> checkpoint(Context& context, std::string sandbox, std::string name) {
+Task<int> checkpoint(Context& context, std::string sandbox, std::string name, std::string verb) {
   json::object body;
   if (!name.empty()) body["name"] = name;
-  CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, "checkpoint"), std::move(body), "taking a checkpoint of " + sandbox));
+  CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, verb), std::move(body), fmt::format("taking a {} of {}", verb, sandbox)));
   if (context.console.as_json())
     context.console.value(answer);
   else
@@ -66,11 +66,14 @@ Task<int> list_checkpoints(Context& context, std::string sandbox) {
     context.console.value(all);
     co_return 0;
   }
-  Table table({"ID", "SANDBOX", "NAME", "OWN", "SHARED", "AGE"});
+  Table table({"ID", "KIND", "SANDBOX", "NAME", "OWN", "SHARED", "AGE"});
   for (const json::value& item : all) {
     if (!item.is_object()) continue;
     const json::object& c = item.get_object();
-    table.add({text_of(c, "id"), text_of(c, "sandbox"), text_of(c, "name"), bytes_in(c, "own_bytes"), bytes_in(c, "shared_bytes"),
+    const json::value* automatic = c.if_contains("automatic");
+    const bool by_itself = automatic && automatic->is_bool() && automatic->get_bool();
+    const std::string kind = text_of(c, "kind") == "file_snapshot" ? (by_itself ? "automatic" : "snapshot") : "checkpoint";
+    table.add({text_of(c, "id"), kind, text_of(c, "sandbox"), text_of(c, "name"), bytes_in(c, "own_bytes"), bytes_in(c, "shared_bytes"),
                format_age(text_of(c, "created_at"), system_clock().wall_ms())});
   }
   context.console.line(table.text());
@@ -86,8 +89,11 @@ Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoi
   co_return 0;
 }
 
-Task<int> restore(Context& context, std::string sandbox, std::string checkpoint) {
-  json::object body{{"checkpoint", checkpoint}};
+Task<int> restore(Context& context, RestoreOptions options) {
+  const std::string sandbox = options.sandbox;
+  json::object body{{"checkpoint", options.checkpoint}};
+  if (!options.path.empty()) body["path"] = options.path;
+  if (!options.into.empty()) body["into"] = options.into;
   CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, "restore"), std::move(body), "restoring " + sandbox));
   if (context.console.as_json())
     context.console.value(answer);

@@ -26,6 +26,7 @@ void add_client_options(CLI::App& app, CommandLine& line);
 void add_sandbox_commands(CLI::App& app, CommandLine& line);
 void add_life_commands(CLI::App& app, CommandLine& line);  // pause, suspend, checkpoints, forks
 void add_update_command(CLI::App& app, CommandLine& line);
+void add_snapshot_commands(CLI::App& app, CommandLine& line);
 void add_process_commands(CLI::App& app, CommandLine& line);
 void add_store_commands(CLI::App& app, CommandLine& line);  // gc, store verify, backup, restore-backup
 void add_network_commands(CLI::App& app, CommandLine& line);  // egress, credentials, ports

@@ -53,11 +53,13 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
   rm->callback(choose(line, [l](Context& x) { return remove_checkpoints(x, l->checkpoints); }));
   all->require_subcommand(1);
 
-  auto r = std::make_shared<Options>();
-  CLI::App* back = app.add_subcommand("restore", "Put a sandbox back to one of its checkpoints")->group(kept);
+  auto r = std::make_shared<RestoreOptions>();
+  CLI::App* back = app.add_subcommand("restore", "Put a sandbox back to one of its checkpoints or snapshots, or one path out of it")->group(kept);
   back->add_option("sandbox", r->sandbox, "Its id")->required();
-  back->add_option("checkpoint", r->checkpoint, "The checkpoint's id")->required();
-  back->callback(choose(line, [r](Context& x) { return restore(x, r->sandbox, r->checkpoint); }));
+  back->add_option("checkpoint", r->checkpoint, "The checkpoint's or snapshot's id")->required();
+  CLI::Option* path = back->add_option("--path", r->path, "Only this file or folder (absolute), into the running sandbox");
+  back->add_option("--into", r->into, "The folder that it comes to lie in; the one it was in otherwise")->needs(path);
+  back->callback(choose(line, [r](Context& x) { return restore(x, *r); }));
 
   auto f = std::make_shared<ForkOptions>();
   CLI::App* fork_ = app.add_subcommand("fork", "Make new sandboxes that go on where this one is; prints their ids")->group(kept);

@@ -54,6 +54,10 @@ int run_node(const ServerSettings& s) {
   config.pool_spawned = s.pool_spawned;
   config.pool_ready = s.pool_ready;
   config.pool_ready_most = s.pool_ready_most;
+  config.storage_quota_bytes = s.storage_quota_mib << 20;
+  config.store_low_water_bytes = s.store_low_water_mib << 20;
+  config.keep_checkpoints = s.keep_checkpoints;
+  config.keep_checkpoints_days = s.keep_checkpoints_days;
   config.log_level = s.log_level;
   return node::run(config);
 }

@@ -27,6 +27,9 @@ struct ServerSettings {
   std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
   std::uint32_t pool_ready_most = 24;  // as many as that while creates come quickly; counts for each template and size
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
+  std::uint64_t storage_quota_mib = 0;       // of each tenant's checkpoints; 0: none
+  std::uint64_t store_low_water_mib = 1024;  // free space that checkpoints leave
+  std::uint32_t keep_checkpoints = 0, keep_checkpoints_days = 0;  // 0: all
   bool no_limits = false;          // serve although the host has no usable cgroups
   bool tenants_on_tcg = false;     // tenants share a host where the jail alone separates them
   log::Level log_level = log::Level::info;

@@ -191,7 +191,7 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
     if (other.kind == operation.kind && !other.cancel_requested) same = other;
   // Of these each request is another one.
   const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore && operation.kind != OperationKind::fork &&
-                          operation.kind != OperationKind::update;
+                          operation.kind != OperationKind::update && operation.kind != OperationKind::snapshot;
   const bool joins = same && repeatable && (operation.kind == OperationKind::remove || same->id == busy.back().id);
   if (!joins) {
     if (operation.kind == OperationKind::remove) {
@@ -273,6 +273,14 @@ Result<Operation> request_cancel(Session& session, const std::string& tenant, co
   operation->cancel_requested = true;
   session.exec("UPDATE operations SET cancel_requested = 1 WHERE sequence = :sequence", operation->sequence);
   return std::move(*operation);
+}
+
+Result<> note_snapshot(Session& session, const std::string& id, const std::string& snapshot, std::int64_t now_ms) {
+  const auto sandbox = rows::sandbox(session, id);
+  if (!sandbox) return {};
+  const json::object data{{"checkpoint", snapshot}};
+  rows::append_event(session, {0, sandbox->tenant, "sandbox.snapshot", id, "", json::serialize(data), now_ms});
+  return {};
 }
 
 Result<bool> end_sandbox(Session& session, const std::string& id, const std::string& reason, std::int64_t now_ms) {

@@ -17,6 +17,7 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
 Result<> claim_operation(Session& session, const std::string& id, std::int64_t started_ms);
 Result<Finished> finish_operation(Session& session, const std::string& id, const Outcome& outcome, std::int64_t now_ms);
 Result<Operation> request_cancel(Session& session, const std::string& tenant, const std::string& id);
+Result<> note_snapshot(Session& session, const std::string& id, const std::string& snapshot, std::int64_t now_ms);
 Result<bool> end_sandbox(Session& session, const std::string& id, const std::string& reason, std::int64_t now_ms);
 Result<Sandbox> set_deadline(Session& session, const std::string& tenant, const std::string& id, std::int64_t ends_ms, bool only_later);
 Result<> put_settings(Session& session, const std::string& sandbox, const std::string& text, std::int64_t now_ms);

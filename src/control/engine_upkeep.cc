@@ -18,12 +18,18 @@ asio::awaitable<void> Engine::watch_node() {
       reconciles_.ring();  // what happened meanwhile was told to nobody
     };
     const auto ended = [this](std::string sandbox, std::string reason) { spawn(executor_, ended_by_itself(std::move(sandbox), std::move(reason))); };
-    auto result = co_await node_.follow(connected, ended);
+    const auto kept = [this](std::string sandbox, std::string snapshot) { spawn(executor_, kept_by_itself(std::move(sandbox), std::move(snapshot))); };
+    auto result = co_await node_.follow(connected, ended, kept);
     if (stopping_) co_return;
     if (!result) log::debug("node.events_lost", {{"error", result.error()}});
     (void)co_await stopped_.signal.wait_for(pause);
     pause = std::min(pause * 2, milliseconds(1'000));
   }
+}
+
+asio::awaitable<void> Engine::kept_by_itself(std::string sandbox, std::string snapshot) {
+  auto noted = co_await store_.note_snapshot(sandbox, std::move(snapshot));
+  if (!noted) log::warn("sandbox.snapshot_not_told", {{"sandbox", sandbox}, {"error", noted.error()}});
 }
 
 asio::awaitable<void> Engine::ended_by_itself(std::string sandbox, std::string reason) {

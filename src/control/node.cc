@@ -157,7 +157,7 @@ Task<TemplateSize> Node::template_size(std::string reference) {
 
 void Node::forget_template_sizes() { sizes_.clear(); }
 
-Task<> Node::follow(std::function<void()> connected, std::function<void(std::string, std::string)> ended) {
+Task<> Node::follow(std::function<void()> connected, Told ended, Told kept) {
   http::Request request;
   request.target = "/v1/events";
   request.headers.set("Accept", "text/event-stream");
@@ -185,14 +185,15 @@ Task<> Node::follow(std::function<void()> connected, std::function<void(std::str
     }
     CO_TRY(const auto batch, events.feed(std::string_view(buffer).substr(0, *got)));
     for (const http::SseEvent& event : batch) {
-      if (event.event != "sandbox_ended") continue;
+      const Told& told = event.event == "sandbox_snapshot" ? kept : ended;
+      if ((event.event != "sandbox_ended" && event.event != "sandbox_snapshot") || !told) continue;
       auto data = parse_json_object(event.data, 64 << 10);
       if (!data) continue;
       JsonReader reader(*data);
       reader.ignore_unknown();
       std::string sandbox = reader.text("sandbox", 1, 64);
       std::string reason = reader.text("reason", 0, 128, "");
-      if (reader.done()) ended(std::move(sandbox), std::move(reason));
+      if (reader.done()) told(std::move(sandbox), std::move(reason));
     }
   }
 }

@@ -40,7 +40,7 @@ class Node {
   // All of them are idempotent by (sandbox, operation): they may be repeated after a lost answer.
   Task<NodeDone> create(const Sandbox& sandbox, const Operation& operation);
   Task<NodeDone> remove(std::string sandbox, std::string operation);  // what node does not know is gone already
-  // pause, resume, suspend, wake, stop, start, checkpoint, restore; `body` names the operation.
+  // pause, resume, suspend, wake, stop, start, checkpoint, snapshot, restore; `body` names the operation.
   Task<NodeDone> act(std::string sandbox, std::string verb, json::object body);
 
   Task<std::vector<NodeSandbox>> inventory();
@@ -49,8 +49,10 @@ class Node {
   Task<TemplateSize> template_size(std::string reference);
   void forget_template_sizes();
 
-  // Node's own events until the stream breaks: `connected` once, then `ended` for every sandbox that ended by itself.
-  Task<> follow(std::function<void()> connected, std::function<void(std::string sandbox, std::string reason)> ended);
+  // Node's own events until the stream breaks: `connected` once, then `ended` for every sandbox that ended by itself, and
+  // `kept` for every one whose disk was kept by itself.
+  using Told = std::function<void(std::string sandbox, std::string reason)>;
+  Task<> follow(std::function<void()> connected, Told ended, Told kept = {});
 
   // For the data plane, which http::forward carries: many connections, no long waits.
   http::Client& forwarding() { return *forwarding_; }

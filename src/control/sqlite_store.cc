@@ -46,6 +46,9 @@ class SqliteStore : public Store {
       return changes::end_sandbox(s, id, reason, now);
     });
   }
+  Task<> note_snapshot(std::string id, std::string snapshot) override {
+    return change<void>([id = std::move(id), snapshot = std::move(snapshot), now = clock_.wall_ms()](Session& s) { return changes::note_snapshot(s, id, snapshot, now); });
+  }
   Task<bool> correct_state(std::string id, SandboxState state) override {
     return change<bool>([id = std::move(id), state, now = clock_.wall_ms()](Session& s) { return changes::correct_state(s, id, state, now); });
   }

@@ -108,6 +108,8 @@ class Store {
   virtual Task<Operation> request_cancel(std::string tenant, std::string id) = 0;  // conflict: operation_finished, not_cancellable
   // The sandbox is over without a request. False: it was not running or paused, nothing was done.
   virtual Task<bool> end_sandbox(std::string id, std::string reason) = 0;
+  // Its disk was kept by itself: an event, and nothing else. A sandbox that is not there is none.
+  virtual Task<> note_snapshot(std::string id, std::string snapshot) = 0;
   // node is right about running, paused, suspended or stopped. False: not one of these here, or busy.
   virtual Task<bool> correct_state(std::string id, SandboxState state) = 0;
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::array kSandboxNames{"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"};
 constexpr std::array kOperationNames{"pending", "running", "succeeded", "failed", "cancelled"};
-constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork", "update"};
+constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork", "update", "snapshot"};
 
 template <class E, std::size_t N>
 std::optional<E> find(const std::array<const char*, N>& names, std::string_view text) {
@@ -47,6 +47,7 @@ bool may_begin(OperationKind kind, SandboxState state) {
     case K::resume: return state == S::paused;
     case K::suspend:
     case K::checkpoint: return state == S::running || state == S::paused;
+    case K::snapshot: return state == S::running || state == S::paused || state == S::stopped;
     case K::wake: return state == S::paused || state == S::suspended || state == S::stopped;
     case K::stop: return state == S::running || state == S::paused || state == S::suspended;
     case K::start: return state == S::stopped || state == S::suspended || state == S::ended;
@@ -71,6 +72,7 @@ std::optional<SandboxState> state_after(OperationKind kind) {
     case K::remove: return S::deleted;
     case K::checkpoint:
     case K::update:
+    case K::snapshot:
     case K::fork: return std::nullopt;
   }
   return std::nullopt;

@@ -16,9 +16,9 @@ namespace space::control {
 
 enum class SandboxState { creating, running, paused, deleting, deleted, failed, ended, suspended, stopped };
 enum class OperationState { pending, running, succeeded, failed, cancelled };
-// `remove` is written "delete". fork: new sandboxes out of a running one or a checkpoint; restore: back to a checkpoint.
-// update: of settings (update.h).
-enum class OperationKind { create, remove, pause, resume, suspend, wake, stop, start, checkpoint, restore, fork, update };
+// `remove` is written "delete". fork: new sandboxes out of a running one or a checkpoint; restore: back to a checkpoint, or one path
+// out of one; update: of settings (update.h); snapshot: a point of the disk alone.
+enum class OperationKind { create, remove, pause, resume, suspend, wake, stop, start, checkpoint, restore, fork, update, snapshot };
 
 // One step of an operation. Microseconds; `start_us` counts from the moment the operation was accepted.
 struct Span {

@@ -15,9 +15,9 @@ namespace space::node {
 
 struct NodeEvent {
   std::uint64_t sequence = 0;
-  std::string type;  // "sandbox_ended"
+  std::string type;    // "sandbox_ended"; "sandbox_snapshot", when its disk was kept by itself
   std::string sandbox;
-  std::string reason;
+  std::string reason;  // of the end; of a snapshot its id
 };
 
 class Events {

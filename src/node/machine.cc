@@ -190,6 +190,8 @@ class RealMachines : public Machines {
     co_return co_await machine.vm->pause();
   }
 
+  Task<> merge_generations(vmm::DiskMerge merge) override { co_return co_await driver_.merge_generations(std::move(merge)); }
+
   Task<Machine> adopt(const std::string& vm_id) override {
     CO_TRY(auto vm, co_await driver_.adopt(vm_id));
     co_return own(vm_id, nullptr, std::shared_ptr<vmm::Vm>(std::move(vm)));

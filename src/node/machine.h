@@ -106,6 +106,8 @@ class Machines {
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
   virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers
+  // vmm::Driver's: several generations of a disk into one image, away from every VM.
+  virtual Task<> merge_generations(vmm::DiskMerge merge) = 0;
   virtual Task<Machine> adopt(const std::string& vm_id) = 0;
   // Process, namespace, cgroup, pool folder: nothing is left on success. On an error it is tried again in the background.
   virtual Task<> destroy(Machine machine) = 0;

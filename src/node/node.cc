@@ -7,18 +7,19 @@
 #include <sys/socket.h>
 
 #include <csignal>
-#include <cstdio>
 #include <thread>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/unix_socket.h"
 #include "node/access.h"
+#include "node/automatic_snapshots.h"
 #include "node/gateway.h"
 #include "node/machine.h"
 #include "node/ports.h"
 #include "node/privileges.h"
 #include "node/recovery.h"
+#include "node/retention.h"
 #include "node/routes.h"
 #include "node/upkeep.h"
 #include "snapshot/local_blob_store.h"
@@ -33,7 +34,6 @@ namespace {
 constexpr std::size_t kDiskThreads = 4;
 constexpr std::chrono::seconds kWardenPatience{10};
 constexpr std::chrono::seconds kStopGrace{3};
-constexpr std::uint64_t kLowWater = 1ULL << 30;  // free bytes that checkpoints leave to what runs
 
 // Every VM costs descriptors here: control, log, agent connections, base images.
 void raise_descriptor_limit() {
@@ -51,15 +51,6 @@ Result<std::shared_ptr<wire::WardenClient>> connect_warden(const fs::path& socke
     if (std::chrono::steady_clock::now() >= until) return fail(std::move(client).error());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-}
-
-// What a process has used of processors, in clock ticks (fields 14 and 15 of /proc/PID/stat); 0 when it is gone.
-std::uint64_t processor_ticks(pid_t pid) {
-  const auto text = read_file(fmt::format("/proc/{}/stat", pid), 4096);
-  const std::size_t close = text ? text->rfind(')') : std::string::npos;
-  if (close == std::string::npos) return 0;
-  unsigned long user = 0, system = 0;
-  return std::sscanf(text->c_str() + close + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) == 2 ? user + system : 0;
 }
 
 struct Folders {
@@ -138,6 +129,7 @@ class Node {
     spawn(executor_, watch_work());
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
+    spawn(executor_, take_snapshots(*sandboxes_, stopping_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 
@@ -157,7 +149,8 @@ class Node {
   Result<std::unique_ptr<Vault>> open_vault() {
     const snapshot::FreezeFile freeze = [this](const Fd& file, bool immutable) { return warden_->freeze_file(file, immutable); };
     snapshot::LocalStoreOptions options;
-    options.low_water_bytes = kLowWater;
+    options.low_water_bytes = config_.store_low_water_bytes;
+    options.quota_bytes = config_.storage_quota_bytes;
     options.freeze = freeze;
     TRY(auto store, snapshot::LocalBlobStore::open(folders_.node / "store", std::move(options)));
     TRY(snapshot::ManifestKey key, snapshot::ManifestKey::open(folders_.node / "manifest.key"));
@@ -200,13 +193,23 @@ class Node {
   asio::awaitable<void> collect_garbage() {
     constexpr std::chrono::milliseconds kLook{5'000};
     constexpr int kMostIdle = 120;  // looks without anything forgotten; then it is done all the same
-    for (int idle = 0; !stopping_; ++idle) {
+    constexpr int kRetireEvery = 6;
+    for (int idle = 0, look = 0; !stopping_; ++idle, ++look) {
       co_await sleep_for(kLook);
+      if (!stopping_ && (vault_->has_grown() || look % kRetireEvery == 0)) co_await retire_old();
       if (stopping_ || (!vault_->has_garbage() && idle < kMostIdle)) continue;
       idle = 0;
       auto work = [this]() -> Result<> { return vault_->collect(), Result<>{}; };
       (void)co_await disk_.run(work);
     }
+  }
+
+  asio::awaitable<void> retire_old() {
+    std::map<std::string, std::int64_t> kept;
+    for (const SandboxRecord& record : sandboxes_->list()) kept.emplace(record.id, record.snapshot_keep);
+    const RetentionSettings rules{config_.keep_checkpoints, std::int64_t{config_.keep_checkpoints_days} * 86'400'000};
+    auto work = [this, kept, rules]() -> Result<> { return retire(*vault_, rules, kept, system_clock().wall_ms()), Result<>{}; };
+    (void)co_await disk_.run(work);
   }
 
   // Makes the base ahead of its first use as well. Without the template there is nothing to do yet.

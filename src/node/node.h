@@ -33,6 +33,12 @@ struct NodeConfig {
   std::vector<std::string> pool_templates = {"base"};  // filled from the start at their default size; others on first use
   std::size_t pool_kinds = 4;                         // (template, size) pairs with pools at a time; the least used goes
 
+  // Checkpoints and snapshots (docs/snapshots.md, "Limits").
+  std::uint64_t storage_quota_bytes = 0;              // of each tenant's blobs as stored; 0: none
+  std::uint64_t store_low_water_bytes = 1ULL << 30;   // free bytes of the disk that they leave to what runs
+  std::uint32_t keep_checkpoints = 0;                 // of each sandbox, those without a name; 0: all
+  std::uint32_t keep_checkpoints_days = 0;            // or as long as they are younger; 0: however old
+
   std::size_t max_sandboxes = 1000;                   // more: resource_exhausted/node_full
   log::Level log_level = log::Level::info;
 };

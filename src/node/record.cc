@@ -70,7 +70,9 @@ std::string encode_record(const SandboxRecord& r) {
                  {"processes", r.processes},
                  {"base_content", r.base_content},
                  {"vmm_build", r.vmm_build},
-                 {"state_key", r.state_key}};
+                 {"state_key", r.state_key},
+                 {"snapshot_every_s", r.snapshot_every_s},
+                 {"snapshot_keep", r.snapshot_keep}};
   return json::serialize(o) + "\n";
 }
 
@@ -132,6 +134,8 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   r.base_content = in.text("base_content", 0, 64, "");
   r.vmm_build = in.text("vmm_build", 0, 64, "");
   r.state_key = in.text("state_key", 0, 80, "");
+  r.snapshot_every_s = in.number("snapshot_every_s", 0, 1 << 24, 0);
+  r.snapshot_keep = in.number("snapshot_keep", 1, 1 << 20, kSnapshotsKept);
   if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
   const auto known = state_from(state);
   if (!known) return unreadable("unknown state");

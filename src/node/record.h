@@ -23,6 +23,8 @@
 
 namespace space::node {
 
+inline constexpr std::int64_t kSnapshotsKept = 20;
+
 struct SandboxRecord {
   std::string id;
   std::string tenant;
@@ -53,6 +55,9 @@ struct SandboxRecord {
   std::string lineage;               // the id of the first sandbox of its family; "" for itself
   std::uint64_t inherited = 0;       // of a fork: the agent's processes up to this number came with it
   std::uint64_t processes = 0;       // in a checkpoint: the largest number of a process at that time
+  // Snapshots of its disk that are taken by themselves: after so many seconds with changes (0: none), and how many of them are kept.
+  std::int64_t snapshot_every_s = 0;
+  std::int64_t snapshot_keep = kSnapshotsKept;
 };
 
 bool is_disk_name(std::string_view name);  // of a file with a generation of a sandbox's disk

@@ -38,22 +38,19 @@ std::string_view kind_text(snapshot::CheckpointKind kind) {
 // How many manifests name each blob: what one alone names is its own, the rest is shared.
 using Uses = std::map<std::string, std::size_t>;
 
-Uses count_uses(const std::vector<Checkpoint>& all) {
+using Listed = std::vector<std::shared_ptr<const Checkpoint>>;
+
+Uses count_uses(const Listed& all) {
   Uses uses;
-  for (const Checkpoint& one : all) {
-    std::map<std::string, bool> seen;
-    for (const snapshot::BlobRef& blob : snapshot::blobs_of(one.manifest))
-      if (seen.emplace(blob.digest, true).second) ++uses[blob.digest];
-  }
+  for (const auto& one : all)
+    for (const snapshot::BlobRef& blob : snapshot::blobs_of(one->manifest)) ++uses[blob.digest];  // each once
   return uses;
 }
 
 json::object checkpoint_json(const Checkpoint& one, const Uses& uses) {
   const snapshot::Manifest& m = one.manifest;
   std::uint64_t own = 0, shared = 0;
-  std::map<std::string, bool> seen;
   for (const snapshot::BlobRef& blob : snapshot::blobs_of(m)) {
-    if (!seen.emplace(blob.digest, true).second) continue;
     const auto found = uses.find(blob.digest);
     (found != uses.end() && found->second > 1 ? shared : own) += blob.bytes;
   }
@@ -62,6 +59,7 @@ json::object checkpoint_json(const Checkpoint& one, const Uses& uses) {
                    {"sandbox", m.sandbox},
                    {"lineage", m.lineage},
                    {"name", m.name},
+                   {"automatic", m.automatic},
                    {"parent", nullptr},
                    {"template", one.record.template_reference},
                    {"template_digest", m.template_digest},
@@ -76,7 +74,7 @@ json::object checkpoint_json(const Checkpoint& one, const Uses& uses) {
   return out;
 }
 
-Task<std::vector<Checkpoint>> read_all(RouteParts& parts, std::string tenant) {
+Task<Listed> read_all(RouteParts& parts, std::string tenant) {
   auto read = [&parts, tenant] { return parts.vault.list(tenant); };
   co_return co_await parts.disk.run(read);
 }
@@ -102,9 +100,7 @@ json::object tree_json(const Checkpoint& one, const Uses& uses) {
   std::uint64_t own[2] = {0, 0}, shared[2] = {0, 0};  // disk, memory
   std::map<std::string, bool> disk;
   for (const auto& layer : one.manifest.disk) disk.emplace(layer.blob.digest, true);
-  std::map<std::string, bool> seen;
   for (const snapshot::BlobRef& blob : snapshot::blobs_of(one.manifest)) {
-    if (!seen.emplace(blob.digest, true).second) continue;
     const auto found = uses.find(blob.digest);
     auto& sums = found != uses.end() && found->second > 1 ? shared : own;
     sums[disk.contains(blob.digest) ? 0 : 1] += blob.bytes;
@@ -133,8 +129,8 @@ Task<> tree(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const auto all, co_await read_all(parts, tenant));
   const Uses uses = count_uses(all);
   json::array nodes;
-  for (const Checkpoint& one : all)
-    if (one.manifest.kind == snapshot::CheckpointKind::checkpoint) nodes.push_back(tree_json(one, uses));
+  for (const auto& one : all)
+    if (one->manifest.kind == snapshot::CheckpointKind::checkpoint) nodes.push_back(tree_json(*one, uses));
   for (const SandboxRecord& record : parts.sandboxes.list()) {
     const auto sandbox = parts.sandboxes.find(record.id);
     if (sandbox && record.tenant == tenant) nodes.push_back(tree_json(*sandbox, parts.sandboxes.folder(record.id)));
@@ -149,8 +145,8 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   const std::string sandbox = exchange.target().query_value("sandbox").value_or("");
   const Uses uses = count_uses(all);
   json::array out;
-  for (const Checkpoint& one : all)
-    if (one.manifest.kind != snapshot::CheckpointKind::suspend && (sandbox.empty() || one.manifest.sandbox == sandbox)) out.push_back(checkpoint_json(one, uses));
+  for (const auto& one : all)
+    if (one->manifest.kind != snapshot::CheckpointKind::suspend && (sandbox.empty() || one->manifest.sandbox == sandbox)) out.push_back(checkpoint_json(*one, uses));
   json::object body{{"checkpoints", std::move(out)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
@@ -159,9 +155,8 @@ Task<> get(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const std::string tenant, tenant_named(exchange));
   const std::string& id = exchange.param("checkpoint");
   CO_TRY(const auto all, co_await read_all(parts, tenant));
-  for (const Checkpoint& one : all)
-    if (one.manifest.id == id && one.manifest.kind != snapshot::CheckpointKind::suspend)
-      co_return co_await reply_json(exchange, 200, checkpoint_json(one, count_uses(all)));
+  for (const auto& one : all)
+    if (one->manifest.id == id && one->manifest.kind != snapshot::CheckpointKind::suspend) co_return co_await reply_json(exchange, 200, checkpoint_json(*one, count_uses(all)));
   co_return no_such_checkpoint();
 }
 

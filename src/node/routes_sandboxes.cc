@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kCreateLimit = 256 << 10;
 constexpr std::size_t kMaxOperation = 128;
+constexpr std::int64_t kLongestEvery = 7 * 86'400, kMostKept = 10'000;
 
 std::optional<std::uint32_t> narrow(std::optional<std::int64_t> number) {
   if (!number) return std::nullopt;
@@ -109,10 +110,11 @@ Task<> checkpoint(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
 
-Task<> restore(http::Exchange& exchange, RouteParts& parts) {
+Task<> snapshot(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   CO_TRY(CheckpointRequest request, read_checkpoint(body));
-  CO_TRY(const Done done, co_await parts.sandboxes.restore(exchange.param("id"), request.operation, request.checkpoint));
+  Sandboxes::SnapshotOrder order{request.checkpoint, request.name, false};
+  CO_TRY(const Done done, co_await parts.sandboxes.snapshot(exchange.param("id"), std::move(order)));
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
 
@@ -145,6 +147,39 @@ Task<> update(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(UpdateRequest request, read_update(body));
   CO_TRY(const Done done, co_await parts.sandboxes.update(exchange.param("id"), request.operation, std::move(request.changes)));
   co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+Task<> restore(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, 16 << 10));
+  JsonReader paths(body);
+  paths.ignore_unknown();
+  const std::string path = paths.text("path", 0, 4095, ""), into = paths.text("into", 0, 4095, "");
+  CO_TRY_VOID(paths.done());
+  json::object rest = body;
+  rest.erase("path");
+  rest.erase("into");
+  CO_TRY(CheckpointRequest request, read_checkpoint(rest));
+  const std::string id = exchange.param("id");
+  auto task = path.empty() ? parts.sandboxes.restore(id, request.operation, request.checkpoint) : parts.sandboxes.restore_path(id, request.checkpoint, path, into);
+  CO_TRY(const Done done, co_await std::move(task));
+  co_return co_await reply_json(exchange, 200, done_json(done));
+}
+
+json::object snapshots_json(const SandboxRecord& record) { return {{"every_s", record.snapshot_every_s}, {"keep", record.snapshot_keep}}; }
+
+Task<> get_snapshots(http::Exchange& exchange, RouteParts& parts) {
+  const auto sandbox = parts.sandboxes.find(exchange.param("id"));
+  if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
+  co_return co_await reply_json(exchange, 200, snapshots_json(sandbox->record));
+}
+
+Task<> put_snapshots(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
+  JsonReader in(body);
+  const std::int64_t every_s = in.number("every_s", 0, kLongestEvery), keep = in.number("keep", 1, kMostKept, kSnapshotsKept);
+  CO_TRY_VOID(in.done());
+  CO_TRY(const Done done, co_await parts.sandboxes.set_snapshots(exchange.param("id"), every_s, keep));
+  co_return co_await reply_json(exchange, 200, snapshots_json(done.record));
 }
 
 Task<> list(http::Exchange& exchange, RouteParts& parts) {
@@ -207,6 +242,9 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts) {
   for (const auto& [verb, what] : kChanges)
     router.add("POST", std::string("/v1/sandboxes/{id}/") + verb, [&parts, what = what](http::Exchange& e) { return change(e, parts, what); });
   router.add("POST", "/v1/sandboxes/{id}/checkpoint", [&parts](http::Exchange& e) { return checkpoint(e, parts); });
+  router.add("POST", "/v1/sandboxes/{id}/snapshot", [&parts](http::Exchange& e) { return snapshot(e, parts); });
+  router.add("GET", "/v1/sandboxes/{id}/snapshots", [&parts](http::Exchange& e) { return get_snapshots(e, parts); });
+  router.add("PUT", "/v1/sandboxes/{id}/snapshots", [&parts](http::Exchange& e) { return put_snapshots(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/restore", [&parts](http::Exchange& e) { return restore(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/update", [&parts](http::Exchange& e) { return update(e, parts); });
 }

@@ -35,6 +35,7 @@ class NoDriver : public vmm::Driver {
   Task<std::unique_ptr<vmm::Vm>> adopt(const std::string&) override { co_return fail(ErrorKind::unsupported, "fake", ""); }
   Task<std::vector<std::string>> list() override { co_return std::vector<std::string>{}; }
   Task<> sweep(const std::string&) override { co_return Result<>{}; }
+  Task<> merge_generations(vmm::DiskMerge) override { co_return Result<>{}; }
 };
 
 // A guest's agent: the test replaces its handlers.

@@ -32,11 +32,19 @@ struct Sandbox {
   // What its VM's memory was at its last checkpoint or load, and the hold on the blobs that it stands on.
   std::shared_ptr<const snapshot::MemoryState> saved_memory;
   std::unique_ptr<snapshot::Lease> lease;
+  bool switched = false;              // its VM writes to the last of its disks; else perhaps still to the one before
+  bool merging = false;               // generations of its disk are being merged
+  std::optional<Error> merge_error;   // why the last merge failed
   std::optional<Error> failure;  // of its create, for those who asked for the same one
 
   // When somebody last used it, or it worked; open streams count as use. Monotonic.
   mutable std::chrono::steady_clock::time_point used = std::chrono::steady_clock::now();
   std::uint64_t processor_ticks = 0;  // of its VMM at the last look
+  // Of the snapshots that are taken by themselves: when it was looked at last, and the VMM's processor time and the disk's mark then.
+  std::chrono::steady_clock::time_point snapshot_at{};
+  std::uint64_t snapshot_ticks = 0;
+  std::int64_t snapshot_mark = 0;
+  bool snapshot_running = false;
 
   std::int64_t idle_ms() const {
     return streams.empty() ? std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - used).count() : 0;

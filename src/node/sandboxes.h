@@ -82,6 +82,19 @@ class Sandboxes {
   // sandboxes_checkpoint.cc. `checkpoint`: the id of the one to be made, or to go back to.
   Task<Done> checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name);
   Task<Done> restore(std::string id, std::string operation, std::string checkpoint);
+  // sandboxes_snapshot.cc. The disk alone, as it is after the guest wrote what it had in memory; the sandbox goes on. Idempotent by `snapshot`.
+  struct SnapshotOrder {
+    std::string snapshot;  // its id to be
+    std::string name;
+    bool automatic = false;
+  };
+  Task<Done> snapshot(std::string id, SnapshotOrder order);
+  // sandboxes_path.cc. Copies one path out of a checkpoint's or snapshot's disk into the running sandbox.
+  Task<Done> restore_path(std::string id, std::string checkpoint, std::string path, std::string into);
+  // How often its disk is kept by itself (0: never), and how many of those stay.
+  // Changes when its disk is written to; 0 for none.
+  std::int64_t disk_mark(const std::string& id) const;
+  Task<Done> set_snapshots(std::string id, std::int64_t every_s, std::int64_t keep);
 
   // nullptr when there is none. Holding it keeps its machine's objects alive, not its VM.
   std::shared_ptr<Sandbox> find(std::string_view id) const;
@@ -99,8 +112,15 @@ class Sandboxes {
     Strand::Turn turn;
   };
   using BasePtr = std::shared_ptr<const tmpl::Base>;
+  struct MergePlan;
   // The sandbox with its strand held; not_found when it is gone or going.
   Task<Entered> enter(std::string id);
+  // The same, with room for one more generation of its disk: waits until older ones are merged.
+  Task<Entered> enter_with_room(std::string id);
+  Task<> keep_unfinished(std::shared_ptr<Sandbox> sandbox);
+  void merge_soon(const std::shared_ptr<Sandbox>& sandbox);
+  Task<> merge_disk(std::shared_ptr<Sandbox> sandbox);
+  Task<std::shared_ptr<MergePlan>> plan_merge(SandboxRecord record, BasePtr base);
   Task<BasePtr> base_of(const SandboxRecord& record);  // that it stands on: sandboxes_base.cc, as the machines made of it
   // What a delete of its VM leaves to do: the VM, names of frozen files.
   Task<> give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans);
@@ -111,11 +131,18 @@ class Sandboxes {
   Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
   Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
+  // The next generation beside the present one: durable, named by the record, and open in the VM, if there is one.
+  Task<> add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans);
+  Task<> switch_generation(std::shared_ptr<Sandbox> sandbox);  // its VM writes to the last of its disks from here on
+  // Takes the last generation away again, where its VM did not switch to it.
+  asio::awaitable<void> drop_generation(std::shared_ptr<Sandbox> sandbox);
+  Task<Done> restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, std::shared_ptr<const Checkpoint> from, Spans& spans);
   Task<Done> resume_paused(Entered in, std::string operation, SandboxEvent event);
   Task<Done> come_back(Entered in, std::string operation, SandboxEvent event);
   // Puts `machine` in the place of what there was, durably, and lets it run. Before that point an error leaves everything as it was.
   Task<Done> take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans);
   Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
+  Task<Machine> helper_machine(std::shared_ptr<const Checkpoint> from, Spans& spans);  // running, of a checkpoint's disk, without a network
   Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);
   Task<Done> make(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
   Task<std::shared_ptr<const tmpl::Base>> base_for(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);

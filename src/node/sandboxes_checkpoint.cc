@@ -10,12 +10,12 @@
 #include "base/random.h"
 #include "node/busy.h"
 #include "node/sandboxes.h"
+#include "snapshot/generations.h"
 
 namespace space::node {
 namespace {
 
 constexpr auto kListLimit = std::chrono::seconds(5);
-constexpr std::size_t kMostGenerations = 20;
 
 std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
 
@@ -36,9 +36,48 @@ Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base) {
   co_return co_await parts_.disk.run(make);
 }
 
+Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans) {
+  const Spans::Step step(spans, "disk");
+  SandboxRecord& record = sandbox->record;
+  const std::string generation = "disk-" + new_id();
+  const auto path = parts_.records.folder(record.id) / generation;
+  sandbox->switched = false;
+  CO_TRY(const Fd overlay, co_await new_generation(path, base));
+  SandboxRecord named = record;
+  named.disks.push_back(generation);
+  auto prepared = co_await store(named);
+  if (prepared && sandbox->machine) prepared = co_await sandbox->machine.vm->prepare_disk(overlay);
+  if (!prepared) {
+    auto remove = [path]() -> Result<> { return remove_tree(path); };
+    const auto back = co_await store(record);
+    if (back) (void)co_await parts_.disk.run(remove);
+    co_return fail(std::move(prepared).error());
+  }
+  record.disks = named.disks;
+  co_return Result<>{};
+}
+
+Task<> Sandboxes::switch_generation(std::shared_ptr<Sandbox> sandbox) {
+  CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+  sandbox->switched = true;
+  co_return Result<>{};
+}
+
+asio::awaitable<void> Sandboxes::drop_generation(std::shared_ptr<Sandbox> sandbox) {
+  if (sandbox->switched || !sandbox->machine || sandbox->vmm_gone || sandbox->record.disks.size() < 2) co_return;
+  if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed) co_return;  // it stands on it all the same, or cannot be asked
+  SandboxRecord fewer = sandbox->record;
+  const auto path = parts_.records.folder(fewer.id) / fewer.disks.back();
+  fewer.disks.pop_back();
+  if (auto stored = co_await store(fewer); !stored) co_return;
+  sandbox->record.disks = fewer.disks;
+  auto remove = [path]() -> Result<> { return remove_tree(path); };
+  (void)co_await parts_.disk.run(remove);
+}
+
 Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name) {
   const Busy busy(busy_, idle_);
-  CO_TRY(const Entered in, co_await enter(id));
+  CO_TRY(const Entered in, co_await enter_with_room(id));
   const auto sandbox = in.sandbox;
   SandboxRecord& record = sandbox->record;
   if (record.checkpoint == checkpoint && record.last_operation == operation) co_return Done{record, {}};
@@ -47,30 +86,12 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_of(record));
 
-  // A VM opens so many files for its disk and no more.
-  if (record.layers.size() + record.disks.size() > kMostGenerations)
-    co_return fail(ErrorKind::resource_exhausted, "too_many_generations", "the disk of this sandbox has as many generations as a VM can open",
-                   "make a new sandbox and copy its files there");
-  // The next generation of the disk, beside the present one.
+  const std::string tenant = record.tenant;
+  auto room = [this, tenant] { return parts_.vault.room(tenant); };
+  CO_TRY_VOID(co_await parts_.disk.run(room));
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;
-  {
-    const Spans::Step step(spans, "disk");
-    const std::string generation = "disk-" + new_id();
-    const auto path = folder / generation;
-    CO_TRY(const Fd overlay, co_await new_generation(path, base));
-    SandboxRecord named = record;
-    named.disks.push_back(generation);
-    auto prepared = co_await store(named);
-    if (prepared) prepared = co_await sandbox->machine.vm->prepare_disk(overlay);
-    if (!prepared) {
-      auto remove = [path]() -> Result<> { return remove_tree(path); };
-      const auto back = co_await store(record);
-      if (back) (void)co_await parts_.disk.run(remove);
-      co_return fail(std::move(prepared).error());
-    }
-    record.disks = named.disks;
-  }
+  CO_TRY_VOID(co_await add_generation(sandbox, base, spans));
 
   // So that a restart of node in between does not hide which processes there are.
   if (ran) {
@@ -91,7 +112,10 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   } else {
     done = co_await capture_and_switch(sandbox, order, captured, spans);
   }
-  if (!done) co_return fail(std::move(done).error());
+  if (!done) {
+    co_await drop_generation(sandbox);
+    co_return fail(std::move(done).error());
+  }
 
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   {
@@ -120,6 +144,8 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (sandbox->machine.memory) sandbox->machine.memory->dirty->confirm();
   sandbox->saved_memory = kept->memory;
   sandbox->lease = std::move(kept->lease);
+  const bool full = record.layers.size() >= snapshot::most_generations(base->disk.size());
+  if (full) merge_soon(sandbox);
   log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
   co_return Done{record, spans.take()};
 }
@@ -128,7 +154,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
   CO_TRY(*captured, co_await parts_.machines.capture(sandbox->machine, memory_bytes(sandbox->record), spans));
   const Spans::Step step(spans, "switch");
-  CO_TRY_VOID(co_await sandbox->machine.vm->switch_disk());
+  CO_TRY_VOID(co_await switch_generation(sandbox));
   // Sandboxes made of this one tell its processes from their own by their numbers.
   order->record.processes = std::max(order->record.inherited, sandbox->sessions.highest());
   co_return Result<>{};
@@ -149,6 +175,10 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
   const auto from = std::make_shared<const Checkpoint>(std::move(opened));
   if (from->manifest.sandbox != id) co_return fail(other_sandbox());
+  changed.checkpoint = checkpoint;
+  changed.epoch = record.epoch + 1;
+  changed.last_operation = operation;
+  if (!from->manifest.memory) co_return co_await restore_disk(sandbox, std::move(changed), from, spans);
   CO_TRY(const BasePtr base, co_await base_of(from->record));
 
   // What the sandbox was then, as far as its machine goes; what it is called and may do stays as it is now.
@@ -166,9 +196,6 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   changed.inherited = from->record.inherited;
   changed.saved.clear();
   changed.end_reason.clear();
-  changed.checkpoint = checkpoint;
-  changed.epoch = record.epoch + 1;
-  changed.last_operation = operation;
   auto hold = [this, tenant, from] { return parts_.vault.hold(tenant, from->record.layers, &*from->manifest.memory); };
   CO_TRY(auto lease, co_await parts_.disk.run(hold));
   auto remove = [path]() -> Result<> { return remove_tree(path); };
@@ -214,25 +241,28 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
   const auto from = std::make_shared<const Checkpoint>(std::move(opened));
   CO_TRY(const BasePtr base, co_await base_of(from->record));
-  auto hold = [this, tenant, from] { return parts_.vault.hold(tenant, from->record.layers, &*from->manifest.memory); };
+  const bool boots = !from->manifest.memory;  // of a disk alone
+  auto hold = [this, tenant, from, boots] { return parts_.vault.hold(tenant, from->record.layers, boots ? nullptr : &*from->manifest.memory); };
   CO_TRY(sandbox->lease, co_await parts_.disk.run(hold));
   reading.end();
   record.template_reference = from->record.template_reference;
   record.template_digest = from->record.template_digest;
   record.base_key = from->record.base_key;
   record.base_content = from->record.base_content;
-  record.vmm_build = from->manifest.vmm_build;
-  record.state_key = from->record.state_key;
+  record.vmm_build = boots ? parts_.vmm_build : from->manifest.vmm_build;
+  record.state_key = boots ? parts_.machines.state_key("") : from->record.state_key;
   record.size = from->record.size;
   record.layers = from->record.layers;
   record.disks = {"disk.qcow2"};
-  record.booted = from->record.booted;
-  record.inherited = from->record.processes;
+  record.booted = boots || from->record.booted;
+  record.inherited = boots ? 0 : from->record.processes;
+  record.snapshot_every_s = from->record.snapshot_every_s;
+  record.snapshot_keep = from->record.snapshot_keep;
   record.checkpoint = record.origin = checkpoint;
   record.lineage = from->manifest.lineage;
   // Its own settings go before those of its parent.
   record.env.insert(from->record.env.begin(), from->record.env.end());
-  sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
+  if (!boots) sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
 
   const std::string vm = new_id();
   auto prepare = [this, vm] { return parts_.records.make_pool_folder(vm); };
@@ -240,8 +270,9 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   const auto path = folder / "disk.qcow2";
   auto file = co_await new_generation(path, base);
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
-  if (file) machine = co_await machine_from(record, folder, base, from, vm, spans);
-  else machine = fail(std::move(file).error());
+  if (!file) machine = fail(std::move(file).error());
+  else if (boots) machine = co_await booted_machine(record, folder, vm, spans);
+  else machine = co_await machine_from(record, folder, base, from, vm, spans);
   if (machine) co_return machine;
   auto remove = [this, vm] { return parts_.records.remove_pool_folder(vm); };
   (void)co_await parts_.disk.run(remove);

@@ -1,6 +1,8 @@
 #include "node/sandboxes.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "node/recovery.h"
@@ -39,6 +41,7 @@ class FakeDriver : public vmm::Driver {
     machines_.alive_.erase(id);
     co_return Result<>{};
   }
+  Task<> merge_generations(vmm::DiskMerge) override { co_return Result<>{}; }
 
  private:
   FakeMachines& machines_;
@@ -363,6 +366,201 @@ TEST_F(SandboxesTest, ASizeIsForThoseThatBootNext) {
     EXPECT_EQ(full.error().code, "invalid_field");
     const auto nobody = co_await w.sandboxes->update(new_id(), "op5", changes);
     EXPECT_EQ(nobody.error().code, "sandbox_not_found");
+  });
+}
+
+// A sandbox that stands still, so that no guest has to be asked; its disk is a file that the test appends to.
+struct DiskLife {
+  explicit DiskLife(World& world) : w(world) {
+    auto base = std::make_shared<tmpl::Base>();
+    base->key = "disk";
+    base->empty_overlay = Fd(::memfd_create("overlay", MFD_CLOEXEC));
+    base->disk.resize(2);
+    w.bases.base_ = base;
+  }
+  asio::awaitable<void> begin() {
+    const CreateRequest request = w.request();
+    id = request.id;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    EXPECT_TRUE(write_file_durable(w.records.folder(id) / "disk.qcow2", ""));
+    EXPECT_TRUE(co_await w.sandboxes->pause(id, "p"));
+  }
+  void write(const std::string& what) {
+    written += what;
+    const Fd top = open_file(w.records.folder(id) / record().disks.back(), O_WRONLY | O_APPEND).value();
+    EXPECT_TRUE(write_all(top, what));
+  }
+  Task<Done> snapshot(bool automatic = false) {
+    Sandboxes::SnapshotOrder order{new_id(), {}, automatic};
+    last = order.snapshot;
+    co_return co_await w.sandboxes->snapshot(id, std::move(order));
+  }
+  const SandboxRecord& record() const { return w.sandboxes->find(id)->record; }
+  std::string content() const {
+    std::string all;
+    const auto files = w.vault->layers("acme", record().layers).value();
+    for (const Fd& file : files) all += read_fd(file, 1 << 20).value();
+    return all;
+  }
+  asio::awaitable<void> settle() {
+    co_await until([this] { return !w.sandboxes->find(id)->merging; });
+  }
+  World& w;
+  std::string id, written, last;
+};
+
+TEST_F(SandboxesTest, ADiskHasFewGenerationsHoweverOftenItIsKept) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    for (int i = 0; i < 40; ++i) {
+      disk.write(std::to_string(i) + "\n");
+      const auto kept = co_await disk.snapshot();
+      EXPECT_TRUE(kept) << describe(kept.error());
+      EXPECT_LE(disk.record().layers.size(), 5u);
+      EXPECT_EQ(disk.record().disks.size(), 1u);
+    }
+    co_await disk.settle();
+    EXPECT_GT(w.machines.merges_, 5);
+    EXPECT_EQ(disk.content(), disk.written) << "in their order";
+    for (const std::size_t files : static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm).replaced_) EXPECT_LE(files, 4u);
+    EXPECT_EQ(w.vault->list("acme")->size(), 40u);
+    w.vault->collect();
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->layers, disk.record().layers);
+    // Every snapshot still has all that was there at its time.
+    std::string until_then;
+    int number = 0;
+    for (const auto& one : *w.vault->list("acme")) {
+      std::string all;
+      until_then += std::to_string(number++) + "\n";
+      for (const Fd& file : w.vault->layers("acme", one->record.layers).value()) all += read_fd(file, 1 << 20).value();
+      EXPECT_EQ(all, until_then);
+    }
+  });
+}
+
+TEST_F(SandboxesTest, AMergeThatFailsIsToldByTheNextOneThatNeedsItsRoomAndHarmsNothing) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    w.machines.failing_["merge"] = 2;
+    for (int i = 0; i < 5; ++i) {
+      disk.write("x");
+      EXPECT_TRUE(co_await disk.snapshot());
+    }
+    co_await disk.settle();
+    disk.write("y");
+    const auto refused = co_await disk.snapshot();
+    EXPECT_EQ(refused.error().code, "merge_failed");
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_TRUE(co_await disk.snapshot());
+    co_await disk.settle();
+    EXPECT_EQ(disk.content(), "xxxxxy");
+  });
+}
+
+TEST_F(SandboxesTest, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    // As after a store that failed behind the switch: two generations in the folder.
+    SandboxRecord half = disk.record();
+    half.disks.push_back("disk-" + new_id());
+    EXPECT_TRUE(write_file_durable(w.records.folder(disk.id) / half.disks.back(), ""));
+    disk.write("b");
+    EXPECT_TRUE(w.records.update(half));
+    w.sandboxes->find(disk.id)->record = half;
+    w.sandboxes->find(disk.id)->switched = true;
+    disk.write("c");
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_EQ(disk.content(), "abc");
+  });
+}
+
+TEST_F(SandboxesTest, ASwitchThatFailedLeavesTheDiskAsItWas) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 3;
+    const std::vector<std::string> before = disk.record().disks;
+    for (int i = 0; i < 3; ++i) {
+      disk.write("a");
+      const auto refused = co_await disk.snapshot();
+      EXPECT_EQ(refused.error().code, "switch_failed");
+      EXPECT_EQ(disk.record().disks, before);
+      EXPECT_EQ(w.records.sandboxes().value().at(0).record->disks, before);
+    }
+    EXPECT_EQ(vm.discarded_, 3);
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.content(), "aaa");
+  });
+}
+
+// Cut off between the record and the switch, or behind it: nobody knows what the VM writes to, so nothing of it is frozen before the next switch.
+TEST_F(SandboxesTest, AfterARestartNothingIsFrozenThatTheVmMayStillWrite) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    SandboxRecord half = disk.record();
+    half.disks.push_back("disk-" + new_id());
+    EXPECT_TRUE(write_file_durable(w.records.folder(disk.id) / half.disks.back(), ""));
+    w.sandboxes->find(disk.id)->record = half;
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 1;
+    EXPECT_FALSE(co_await disk.snapshot());
+    EXPECT_TRUE(disk.record().layers.empty());
+    disk.write("late");
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_EQ(disk.content(), "late");
+  });
+}
+
+TEST_F(SandboxesTest, AnAutomaticSnapshotOfADiskThatWasNotWrittenToIsNone) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_EQ(w.vault->list("acme")->size(), 1u);
+    EXPECT_TRUE(w.vault->list("acme")->at(0)->manifest.automatic);
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_EQ(w.vault->list("acme")->size(), 2u);
+    // The same again, as after a lost answer.
+    Sandboxes::SnapshotOrder again{disk.last, {}, true};
+    EXPECT_TRUE(co_await w.sandboxes->snapshot(disk.id, std::move(again)));
+    EXPECT_EQ(w.vault->list("acme")->size(), 2u);
+  });
+}
+
+TEST_F(SandboxesTest, ARestoreToASnapshotBootsFromItsDisk) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const std::string snapshot = disk.last;
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const auto back = co_await w.sandboxes->restore(disk.id, "r", snapshot);
+    EXPECT_TRUE(back) << describe(back.error());
+    EXPECT_EQ(disk.content(), "a");
+    EXPECT_TRUE(disk.record().booted);
+    EXPECT_EQ(disk.record().epoch, 2u);
+    EXPECT_EQ(disk.record().state, SandboxState::running);
+    EXPECT_EQ(w.machines.alive_.size(), 1u);
+    // And a new sandbox out of it.
+    CreateRequest request = w.request();
+    request.checkpoint = snapshot;
+    const auto fork = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(fork) << describe(fork.error());
+    EXPECT_TRUE(fork && fork->record.booted && fork->record.layers.size() == 1);
   });
 }
 

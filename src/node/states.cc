@@ -31,11 +31,13 @@ constexpr std::array kTransitions{
     Transition{S::suspended, E::update, S::suspended}, Transition{S::stopped, E::update, S::stopped},
     Transition{S::ended, E::update, S::ended},
     Transition{S::deleting, E::removed, S::deleted},
+    Transition{S::running, E::snapshot, S::running},   Transition{S::paused, E::snapshot, S::paused},
+    Transition{S::stopped, E::snapshot, S::stopped},
 };
 
 constexpr std::array kStates{S::creating, S::running, S::paused, S::suspended, S::stopped, S::ended, S::deleting, S::deleted};
 constexpr std::array kEvents{E::created, E::failed, E::pause,   E::resume,   E::suspend, E::stop,   E::wake,    E::start,
-                             E::checkpoint, E::restore, E::update, E::vmm_gone, E::remove, E::removed};
+                             E::checkpoint, E::snapshot, E::restore, E::update, E::vmm_gone, E::remove, E::removed};
 
 std::string_view meaning(S state) {
   switch (state) {
@@ -94,6 +96,7 @@ std::string_view to_string(E event) {
     case E::wake: return "wake";
     case E::start: return "start";
     case E::checkpoint: return "checkpoint";
+    case E::snapshot: return "snapshot";
     case E::restore: return "restore";
     case E::update: return "update";
     case E::vmm_gone: return "vmm_gone";

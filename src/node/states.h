@@ -31,7 +31,8 @@ enum class SandboxEvent {
   wake,       // resume, restore from storage, or start from the disk: whichever the state asks for
   start,      // from the disk: memory is given up
   checkpoint,
-  restore,    // back to a checkpoint of its own
+  snapshot,   // of its disk alone
+  restore,    // back to a checkpoint or snapshot of its own
   update,     // settings
   vmm_gone,   // the VMM process ended, or was not there after a restart
   remove,

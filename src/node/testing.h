@@ -30,8 +30,18 @@ class FakeVm : public vmm::Vm {
   Task<> save_devices(const Fd& into) override { co_return write_all(into, "devices"); }
   Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
-  Task<> switch_disk() override { co_return Result<>{}; }
-  Task<> flatten_disk() override { co_return Result<>{}; }
+  Task<> switch_disk() override {
+    if (failing_switches_ > 0 && failing_switches_-- > 0) co_return fail(ErrorKind::unavailable, "switch_failed", "as the test wants it");
+    co_return Result<>{};
+  }
+  Task<> discard_disk() override {
+    ++discarded_;
+    co_return Result<>{};
+  }
+  Task<> replace_generations(std::size_t, std::vector<Fd> generations) override {
+    replaced_.push_back(generations.size());
+    co_return Result<>{};
+  }
   Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override { co_return Result<>{}; }
   asio::awaitable<void> ended() override { co_await sleep_for(std::chrono::hours(1)); }
@@ -40,6 +50,8 @@ class FakeVm : public vmm::Vm {
   http::Connector port_connector(std::uint16_t) override { return {}; }
   pid_t pid() const override { return 0; }
   vmm::VmState state_ = vmm::VmState::waiting;
+  int failing_switches_ = 0, discarded_ = 0;
+  std::vector<std::size_t> replaced_;  // how many generations came each time
 
  private:
   std::string id_;
@@ -89,6 +101,17 @@ class FakeMachines : public Machines {
     co_return Result<>{};
   }
   Task<> pause(Machine& machine, Spans&) override { co_return co_await step("pause", machine, vmm::VmState::paused); }
+  // The bytes of all of them one after another: enough to be another image each time.
+  Task<> merge_generations(vmm::DiskMerge merge) override {
+    co_await sleep_for(merging_);
+    if (auto wrong = fault("merge"); !wrong) co_return wrong;
+    ++merges_;
+    for (const Fd& one : merge.generations) {
+      CO_TRY(const std::string bytes, read_fd(one, 1 << 20));
+      CO_TRY_VOID(write_all(merge.into, bytes));
+    }
+    co_return Result<>{};
+  }
   Task<Machine> adopt(const std::string& id) override {
     if (!alive_.contains(id)) co_return fail(ErrorKind::not_found, "vm_not_found", "none");
     Machine machine = made(id);
@@ -118,7 +141,8 @@ class FakeMachines : public Machines {
   http::Connector agent_;  // to a fake agent, for the data plane
   asio::any_io_executor executor_;
   std::chrono::milliseconds step_{1};
-  int busy_ = 0, most_busy_ = 0;
+  std::chrono::milliseconds merging_{1};
+  int busy_ = 0, most_busy_ = 0, merges_ = 0;
 
  private:
   Machine made(const std::string& id) {

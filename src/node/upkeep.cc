@@ -13,11 +13,12 @@ constexpr int kLooksBetween = 120;  // ten minutes; the first a few seconds afte
 Task<std::vector<tmpl::Need>> all_needs(const Sandboxes& sandboxes, Vault& vault, BlockingPool& disk) {
   // The checkpoints first: a sandbox that is made of one meanwhile is in the table then.
   auto read = [&vault] { return vault.everything(); };
-  CO_TRY(const std::vector<Checkpoint> checkpoints, co_await disk.run(read));
+  CO_TRY(const auto checkpoints, co_await disk.run(read));
   std::vector<tmpl::Need> needs;
-  for (const Checkpoint& one : checkpoints) {
-    if (one.manifest.kind == snapshot::CheckpointKind::suspend) continue;  // its sandbox says so itself
-    needs.push_back({"checkpoint", one.manifest.id, one.manifest.name, one.manifest.template_digest, one.manifest.base_key});
+  for (const auto& one : checkpoints) {
+    const snapshot::Manifest& m = one->manifest;
+    if (m.kind == snapshot::CheckpointKind::suspend) continue;  // its sandbox says so itself
+    needs.push_back({"checkpoint", m.id, m.name, m.template_digest, m.base_key});
   }
   for (const SandboxRecord& record : sandboxes.list()) {
     if (record.end_reason == "record_unreadable")

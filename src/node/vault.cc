@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <tuple>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -29,6 +30,7 @@ snapshot::Manifest draft_of(const Vault::Order& order) {
   manifest.lineage = record.lineage.empty() ? record.id : record.lineage;
   manifest.parent = record.checkpoint;
   manifest.name = order.name;
+  manifest.automatic = order.automatic;
   manifest.template_digest = record.template_digest;
   manifest.base_key = record.base_key;
   manifest.vmm_build = order.vmm_build;
@@ -58,22 +60,48 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   kept.own_bytes = memory.stored_bytes + device_state.bytes;
   manifest.memory = std::move(memory.state);
 
+  TRY_VOID(freeze(order, kept));
+  return publish(order, std::move(kept), std::move(manifest));
+}
+
+Result<Vault::Kept> Vault::keep_disk(const Order& order) {
+  Kept kept;
+  snapshot::Manifest manifest = draft_of(order);
+  TRY(kept.lease, store_->lease(order.record.tenant));
+  TRY_VOID(freeze(order, kept));
+  return publish(order, std::move(kept), std::move(manifest));
+}
+
+Result<Vault::Kept> Vault::keep_generations(const Order& order) {
+  Kept kept;
+  TRY(kept.lease, store_->lease(order.record.tenant));
+  TRY_VOID(freeze(order, kept));
+  return kept;
+}
+
+Result<> Vault::freeze(const Order& order, Kept& kept) {
   kept.layers = order.record.layers;
   for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(kept.lease->keep(layer));
   for (const fs::path& path : order.disks) {
     TRY(const Fd file, open_to_freeze(path));
-    TRY(const snapshot::BlobRef layer, store_->put_file(*kept.lease, file, freeze_));
+    TRY(const snapshot::BlobRef layer, keep_generation(*kept.lease, file));
     kept.layers.push_back(layer);
     kept.own_bytes += layer.bytes;
   }
+  return {};
+}
+
+Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const Fd& file) { return store_->put_file(lease, file, freeze_); }
+
+Result<Vault::Kept> Vault::publish(const Order& order, Kept kept, snapshot::Manifest manifest) {
   for (const snapshot::BlobRef& layer : kept.layers) manifest.disk.push_back({layer});
   manifest.own_bytes = kept.own_bytes;
-
   SandboxRecord settings = order.record;
   settings.layers = kept.layers;
   settings.create_spans.clear();
   manifest.settings = encode_record(settings);
   TRY_VOID(snapshot::publish_manifest(*store_, *kept.lease, key_, manifest));
+  grown_ = true;
   return kept;
 }
 
@@ -92,25 +120,48 @@ Result<Checkpoint> Vault::open(const std::string& tenant, const std::string& id)
   return Checkpoint{std::move(manifest), std::move(record)};
 }
 
-Result<std::vector<Checkpoint>> Vault::list(const std::string& tenant) {
+Result<std::shared_ptr<const Checkpoint>> Vault::outline(const std::string& tenant, const std::string& id) {
+  TRY(snapshot::Manifest manifest, snapshot::read_manifest_outline(*store_, key_, tenant, id));
+  TRY(SandboxRecord record, decode_record(manifest.settings));
+  manifest.settings.clear();
+  if (manifest.memory) manifest.memory->map = snapshot::PageMap(manifest.memory->map.pages());
+  return std::make_shared<const Checkpoint>(Checkpoint{std::move(manifest), std::move(record)});
+}
+
+// A manifest never changes under its id, so what was read of one stays right until it is withdrawn.
+Result<std::vector<std::shared_ptr<const Checkpoint>>> Vault::list(const std::string& tenant) {
   TRY(const auto ids, store_->manifests(tenant));
-  std::vector<Checkpoint> all;
-  for (const std::string& id : ids) {
-    auto found = open(tenant, id);
-    if (found) all.push_back(std::move(*found));
-    else log::error("checkpoint.unreadable", {{"checkpoint", id}, {"error", found.error()}});
+  std::map<std::string, std::shared_ptr<const Checkpoint>> known, found;
+  {
+    const std::scoped_lock hold(mutex_);
+    known = outlines_[tenant];
   }
-  std::sort(all.begin(), all.end(), [](const Checkpoint& a, const Checkpoint& b) { return a.manifest.created_ms < b.manifest.created_ms; });
+  std::vector<std::shared_ptr<const Checkpoint>> all;
+  for (const std::string& id : ids) {
+    const auto before = known.find(id);
+    auto one = before != known.end() ? Result<std::shared_ptr<const Checkpoint>>(before->second) : outline(tenant, id);
+    if (!one) {
+      if (one.error().code != "checkpoint_unknown") log::error("checkpoint.unreadable", {{"checkpoint", id}, {"error", one.error()}});
+      continue;
+    }
+    found.emplace(id, *one);
+    all.push_back(std::move(*one));
+  }
+  {
+    const std::scoped_lock hold(mutex_);
+    outlines_[tenant] = std::move(found);
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return std::tie(a->manifest.created_ms, a->manifest.id) < std::tie(b->manifest.created_ms, b->manifest.id); });
   return all;
 }
 
-Result<std::vector<Checkpoint>> Vault::everything() {
+Result<std::vector<std::shared_ptr<const Checkpoint>>> Vault::everything() {
   TRY(const auto tenants, store_->tenants());
-  std::vector<Checkpoint> all;
+  std::vector<std::shared_ptr<const Checkpoint>> all;
   for (const std::string& tenant : tenants) {
     TRY(const auto ids, store_->manifests(tenant));
     for (const std::string& id : ids) {
-      auto found = open(tenant, id);
+      auto found = outline(tenant, id);
       if (found) all.push_back(std::move(*found));
       else if (found.error().code != "checkpoint_unknown") return fail(std::move(found).error());  // that one has gone meanwhile
     }
@@ -180,6 +231,15 @@ Result<> Vault::tidy(const fs::path& folder, const std::vector<std::string>& kee
     TRY(const Fd writable, open_file(path, O_RDWR));
     if (::unlink(path.c_str()) != 0) return fail_errno(errno, "remove a generation of a disk");
     TRY_VOID(freeze_(writable, true));
+  }
+  return {};
+}
+
+Result<> Vault::tidy_thawed(const fs::path& folder, const std::vector<std::string>& keep) {
+  TRY(const auto names, list_directory(folder));
+  for (const std::string& name : names) {
+    if (!is_disk_name(name) || std::find(keep.begin(), keep.end(), name) != keep.end()) continue;
+    if (::unlink((folder / name).c_str()) != 0 && errno != ENOENT && errno != EPERM) return fail_errno(errno, "remove a generation of a disk");
   }
   return {};
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@ class Vault {
     snapshot::CheckpointKind kind = snapshot::CheckpointKind::checkpoint;
     std::string id;                     // of the manifest to be
     std::string name;
+    bool automatic = false;
     SandboxRecord record;               // as the sandbox is to be found again; its layers are the frozen part of the disk
     std::string vmm_build;
     std::vector<std::filesystem::path> disks;  // generations above the layers that are to be frozen now, bottom to top
@@ -43,11 +46,22 @@ class Vault {
   };
   // Stores a capture, freezes the disks and publishes the manifest: durable when it returns. On an error there is no manifest.
   Result<Kept> keep(const Order& order, const Capture& capture);
+  // The same of the disk alone; `kept.memory` stays empty, and the lease is on the disk.
+  Result<Kept> keep_disk(const Order& order);
+  // The same without a manifest: what an attempt before this one left unfrozen.
+  Result<Kept> keep_generations(const Order& order);
+  // One more generation for the lease's holder: durable, and written by nobody any more.
+  Result<snapshot::BlobRef> keep_generation(snapshot::Lease& lease, const Fd& file);
+  // Asked before anything is begun: storage_quota or store_low_water when nothing more would be taken.
+  Result<> room(const std::string& tenant) { return store_->room(tenant, kLeastRoom); }
 
   // Every byte of its manifest is checked. not_found/checkpoint_unknown, corrupt/manifest_…
   Result<Checkpoint> open(const std::string& tenant, const std::string& id);
-  Result<std::vector<Checkpoint>> list(const std::string& tenant);  // those that can be read
-  Result<std::vector<Checkpoint>> everything();                     // of every tenant; fails when one cannot be read
+  // Those that can be read, oldest first: what they are and which blobs they name, without page maps and settings. Each manifest is
+  // read and checked once, however often this is asked.
+  Result<std::vector<std::shared_ptr<const Checkpoint>>> list(const std::string& tenant);
+  Result<std::vector<std::shared_ptr<const Checkpoint>>> everything();  // of every tenant; fails when one cannot be read
+  Result<std::vector<std::string>> tenants() { return store_->tenants(); }
   Result<> forget(const std::string& tenant, const std::string& id);
   Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
   Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);
@@ -57,17 +71,28 @@ class Vault {
   // Removes files of a folder that are generations of a disk and not in `keep`. They may be frozen, and stay so under the store's
   // name. The VM that wrote them is gone.
   Result<> tidy(const std::filesystem::path& folder, const std::vector<std::string>& keep);
+  // The same while the VM may still hold them open: only those that the store has let go of, and that are not frozen any more.
+  Result<> tidy_thawed(const std::filesystem::path& folder, const std::vector<std::string>& keep);
 
   // Removes blobs that no manifest names and no lease holds, of every tenant. What goes wrong with one tenant is logged.
   void collect();
+  void garbage_left() { garbage_ = true; }
+  bool has_grown() { return grown_.exchange(false); }  // something was kept since the last question
   bool has_garbage() { return garbage_.exchange(false); }  // something was forgotten since the last question
 
  private:
+  static constexpr std::uint64_t kLeastRoom = 1 << 20;
   Result<Fd> open_to_freeze(const std::filesystem::path& path);
+  Result<> freeze(const Order& order, Kept& kept);
+  Result<Kept> publish(const Order& order, Kept kept, snapshot::Manifest manifest);
+  Result<std::shared_ptr<const Checkpoint>> outline(const std::string& tenant, const std::string& id);
   std::unique_ptr<snapshot::BlobStore> store_;
   snapshot::ManifestKey key_;
   snapshot::FreezeFile freeze_;
+  std::atomic<bool> grown_{true};
   std::atomic<bool> garbage_{true};  // an earlier process may have left some
+  std::mutex mutex_;
+  std::map<std::string, std::map<std::string, std::shared_ptr<const Checkpoint>>> outlines_;  // by tenant and id
 };
 
 }  // namespace space::node

@@ -28,6 +28,7 @@ class Remote : public BlobStore {
   Result<> withdraw(const std::string& t, const std::string& i) override { return real_.withdraw(t, i); }
   Result<std::vector<std::string>> tenants() override { return real_.tenants(); }
   Result<std::uint64_t> used(const std::string& t) override { return real_.used(t); }
+  Result<> room(const std::string& t, std::uint64_t bytes) override { return real_.room(t, bytes); }
 
   std::uint64_t read = 0;
 

@@ -86,6 +86,8 @@ class BlobStore {
 
   virtual Result<std::vector<std::string>> tenants() = 0;
   virtual Result<std::uint64_t> used(const std::string& tenant) = 0;  // bytes of its blobs, as stored
+  // Whether so many bytes more would be taken now: storage_quota or store_low_water, as a put would answer. Keeps nothing free.
+  virtual Result<> room(const std::string& tenant, std::uint64_t bytes) = 0;
 };
 
 // The bytes of a small blob at once; corrupt/blob_corrupt when they are not what its name says. `limit` in bytes.

@@ -239,18 +239,30 @@ Result<LocalBlobStore::Tenant*> LocalBlobStore::counted(const std::string& name)
   return &tenant;
 }
 
-Result<> LocalBlobStore::reserve(const std::string& name, std::uint64_t more) {
+Result<> LocalBlobStore::refuse(const Tenant& tenant, std::uint64_t more) const {
   struct statvfs free {};
   if (::statvfs(root_.c_str(), &free) != 0) return fail_errno(errno, "ask for free space");
-  const std::scoped_lock hold(mutex_);
-  TRY(Tenant * tenant, counted(name));
-  const std::uint64_t quota = tenant->quota.value_or(options_.quota_bytes);
-  if (quota != 0 && tenant->used + tenant->reserved + more > quota)
-    return fail(ErrorKind::resource_exhausted, "storage_quota", fmt::format("the tenant's checkpoints have {} of {} bytes", tenant->used, quota), "delete checkpoints");
+  const std::uint64_t quota = tenant.quota.value_or(options_.quota_bytes);
+  if (quota != 0 && tenant.used + tenant.reserved + more > quota)
+    return fail(ErrorKind::resource_exhausted, "storage_quota", fmt::format("the tenant's checkpoints have {} of {} bytes", tenant.used, quota), "delete checkpoints");
   if (options_.low_water_bytes != 0 && std::uint64_t{free.f_bavail} * free.f_frsize < options_.low_water_bytes + more)
     return fail(ErrorKind::insufficient_storage, "store_low_water", "the disk of the store is nearly full", "delete checkpoints, collect garbage, or add space");
+  return {};
+}
+
+Result<> LocalBlobStore::reserve(const std::string& name, std::uint64_t more) {
+  const std::scoped_lock hold(mutex_);
+  TRY(Tenant * tenant, counted(name));
+  TRY_VOID(refuse(*tenant, more));
   tenant->reserved += more;
   return {};
+}
+
+Result<> LocalBlobStore::room(const std::string& name, std::uint64_t bytes) {
+  TRY_VOID(prepare(name));
+  const std::scoped_lock hold(mutex_);
+  TRY(const Tenant* tenant, counted(name));
+  return refuse(*tenant, bytes);
 }
 
 Result<bool> LocalBlobStore::settle(const std::string& tenant, const fs::path& staged, const BlobRef& blob, std::uint64_t stored) {

@@ -48,6 +48,7 @@ class LocalBlobStore : public BlobStore {
   Result<> withdraw(const std::string& tenant, const std::string& id) override;
   Result<std::vector<std::string>> tenants() override;
   Result<std::uint64_t> used(const std::string& tenant) override;
+  Result<> room(const std::string& tenant, std::uint64_t bytes) override;
 
  private:
   class LocalLease;
@@ -69,6 +70,7 @@ class LocalBlobStore : public BlobStore {
   Result<> prepare(const std::string& tenant);  // its folders, durable
   Result<Fd> open_blob(const std::string& tenant, const BlobRef& blob, int flags);
   Result<> reserve(const std::string& tenant, std::uint64_t more);
+  Result<> refuse(const Tenant& tenant, std::uint64_t more) const;  // under mutex_
   Result<> freeze_again(const std::string& tenant, const BlobRef& blob, const Fd& file, const FreezeFile& freeze);
   Result<Tenant*> counted(const std::string& tenant);  // under mutex_
   // Moves a finished staging file or folder to its name, or drops it when the blob is there: then true.

@@ -157,10 +157,13 @@ TEST_F(BlobStores, AQuotaAndALowWaterMarkRefuseWithoutLeavingAnything) {
   store_->set_quota("acme", 8 << 20);
   EXPECT_TRUE(put_bytes(*store_, *store_->lease("acme").value(), much));
   EXPECT_EQ(put_bytes(*store_, *store_->lease("other").value(), much).error().code, "storage_quota");
+  EXPECT_TRUE(store_->room("acme", 4 << 20));
+  EXPECT_EQ(store_->room("acme", 6 << 20).error().code, "storage_quota");
   reopen({.quota_bytes = 0, .low_water_bytes = std::uint64_t{1} << 60, .freeze = {}});
   const auto low = put_bytes(*store_, *store_->lease("acme").value(), "x");
   EXPECT_EQ(low.error().code, "store_low_water");
   EXPECT_EQ(low.error().kind, ErrorKind::insufficient_storage);
+  EXPECT_EQ(store_->room("acme", 1).error().code, "store_low_water");
 }
 
 TEST_F(BlobStores, AFullDiskFailsWithAClearErrorAndTheStoreStaysWhole) {

@@ -170,6 +170,7 @@ std::string write_manifest_body(const Manifest& m) {
                     {"created_ms", m.created_ms},
                     {"own_bytes", m.own_bytes},
                     {"settings", m.settings}};
+  if (m.automatic) body["automatic"] = true;
   if (m.memory) body["memory"] = memory_json(m);
   if (m.device_state) body["device_state"] = blob_json(*m.device_state);
   if (m.gateway_state) body["gateway_state"] = blob_json(*m.gateway_state);
@@ -191,6 +192,7 @@ Result<Manifest> parse_manifest_body(std::string_view text) {
   m.lineage = reader.text("lineage", 0, 64);
   m.parent = reader.text("parent", 0, 40);
   m.name = reader.text("name", 0, 256);
+  m.automatic = reader.boolean("automatic", false);
   m.template_digest = reader.text("template_digest", 0, 80);
   m.base_key = reader.text("base_key", 0, 80);
   m.vmm_build = reader.text("vmm_build", 0, 80);

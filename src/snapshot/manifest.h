@@ -47,6 +47,7 @@ struct Manifest {
   std::string lineage;              // shared by everything that descends from one create
   std::string parent;               // checkpoint id, or empty
   std::string name;                 // given by the user, may be empty
+  bool automatic = false;           // nobody asked for it: it goes by itself, and with its sandbox
   std::string template_digest;
   std::string base_key;             // 64 hex
   std::string vmm_build;            // that wrote the device state

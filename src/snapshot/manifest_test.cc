@@ -21,6 +21,7 @@ TEST_F(Manifests, TellEverythingAgain) {
   m.vmm_build = std::string(64, 'c');
   m.kind = CheckpointKind::suspend;
   m.own_bytes = 12345;
+  m.automatic = true;
   m.settings = R"({"env":{"A":"\u0000"}})";
   m.gateway_state = put_bytes(*store_, *lease, "gateway").value();
   ASSERT_TRUE(publish_manifest(*store_, *lease, key_, m));
@@ -30,6 +31,7 @@ TEST_F(Manifests, TellEverythingAgain) {
   EXPECT_EQ(write_manifest_body(*back), write_manifest_body(m));
   EXPECT_EQ(back->memory->map.extents(), m.memory->map.extents());
   EXPECT_EQ(back->settings, m.settings);
+  EXPECT_TRUE(back->automatic);
   EXPECT_EQ(blobs_of(*back).size(), 4u);
 }
 

@@ -55,6 +55,14 @@ struct DeviceState {
   bool whole_configuration = true;  // false: devices alone, as a running VM's checkpoint has; loaded by Begin::load_devices
 };
 
+// Several generations of a disk into one image.
+struct DiskMerge {
+  std::string id;                // of the process that does it, as a VM's
+  std::uint32_t disk_mib = 4096;
+  std::vector<Fd> generations;   // frozen, bottom to top
+  Fd into, scratch;              // two empty images of that size; the second is of no use afterwards
+};
+
 enum class VmState { waiting, running, paused, ended };
 
 class Vm {
@@ -74,13 +82,16 @@ class Vm {
   virtual Task<wire::MemoryFiles> memory() = 0;
   // Its share when VMs want more of the processor than there is: 1 to 10,000, 100 from the start.
   virtual Task<> set_cpu_weight(std::uint32_t) { co_return Result<>{}; }
-  // The disk's next generation: `overlay` is an empty image over what there is. Prepared while the VM runs; after the switch, which
-  // needs a pause, nothing writes to the old top any more, though the VM still holds it open.
+  // The disk's next generation: `overlay` is an empty image over what there is. Both may be done while the VM runs; where memory is
+  // saved with the disk the switch belongs into the same pause. After it nothing writes to the old top any more, though the VM still
+  // holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;
   virtual Task<> switch_disk() = 0;
-  // Copies what the generations above the base's own files hold into the top one, which then stands on the base alone. The VM may
-  // run; takes as long as there is data.
-  virtual Task<> flatten_disk() = 0;
+  // Closes a prepared generation that is not to be used after all; an error when the disk stands on it.
+  virtual Task<> discard_disk() = 0;
+  // Puts these frozen images (bottom to top) in the place of all that lies between the lowest `base_files` images of the disk and its top;
+  // together they hold the same. The VM may run, and has closed what was there before when this returns.
+  virtual Task<> replace_generations(std::size_t base_files, std::vector<Fd> generations) = 0;
   // Closes the disk's files in order and ends the process, at most for some seconds; destroy() must follow.
   virtual Task<> close() = 0;
   virtual Task<> destroy() = 0;                           // idempotent; nothing of the VM is left when it returns
@@ -110,6 +121,9 @@ class Driver {
   virtual Task<std::unique_ptr<Vm>> adopt(const std::string& id) = 0;
   virtual Task<std::vector<std::string>> list() = 0;         // ids of VMs that exist on this host, ours alone
   virtual Task<> sweep(const std::string& id) = 0;           // removes whatever is left of an id that nobody owns
+  // Merges in a jailed process that no VM shares and that is gone when this returns, whatever came of it. `into` then holds everything
+  // that the generations hold and nothing else, but for a durable name. unavailable/disk_not_merged.
+  virtual Task<> merge_generations(DiskMerge merge) = 0;
 };
 
 }  // namespace space::vmm

@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/unix_socket.h"
+#include "vmm/qemu_disk.h"
+#include "vmm/qemu_merge.h"
 #include "vmm/tsc.h"
 
 namespace space::vmm {
@@ -16,11 +18,19 @@ namespace {
 
 // What QEMU itself needs beside the guest's memory: code, device state, thread stacks, page tables, qcow2 caches.
 constexpr std::uint64_t kOverheadBytes = 160ull << 20;
+// Of a process that merges generations: the same without a guest.
+constexpr std::uint64_t kMergeBytes = 512ull << 20;
 
 struct Started {
   wire::VmmProcess process;
   Fd log;
 };
+
+// An image that is full, with its own tables.
+std::uint64_t largest_image(std::uint32_t disk_mib) {
+  const std::uint64_t disk = std::uint64_t{disk_mib} << 20;
+  return disk + disk / 8 + (64ull << 20);
+}
 
 wire::VmLimits limits_of(const VmSpec& spec, const QemuMachine& machine) {
   wire::VmLimits limits;
@@ -28,24 +38,36 @@ wire::VmLimits limits_of(const VmSpec& spec, const QemuMachine& machine) {
   // holes there, and the kernel fills one on behalf of whoever touches it, before it copies the page for a private map.
   limits.memory_bytes = (std::uint64_t{2 * spec.size.memory_mib} << 20) + kOverheadBytes;
   if (!machine.kvm) limits.memory_bytes += std::uint64_t{machine.translation_cache_mib} << 20;
-  const std::uint64_t disk = std::uint64_t{spec.size.disk_mib} << 20;
-  limits.file_bytes = disk + disk / 8 + (64ull << 20);  // an image that is full, with its own tables
+  limits.file_bytes = largest_image(spec.size.disk_mib);
   limits.cpu_percent = spec.size.cpus * 100 + 50;  // half a core more for devices, or the guest's disk would slow its vCPU
   return limits;
 }
 
-Result<Started> start(const QemuHost& host, const QemuMachine& machine, const VmSpec& spec) {
-  TRY(Fd tap, host.warden->make_net(spec.id));
-  TRY(Fd control, listen_unix(host.control_socket(spec.id), SOCK_STREAM, 0600, 4));
-  TRY(QemuLaunch launch, qemu_launch(spec, machine, std::move(control), std::move(tap)));
+Result<Started> launch(const QemuHost& host, const std::string& id, const std::string& build, const wire::VmLimits& limits, const QemuLaunch& launch) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail_errno(errno, "pipe");
   Fd reader(ends[0]), writer(ends[1]);
   std::vector<int> numbers;
   for (const Fd& fd : launch.fds) numbers.push_back(fd.get());
-  const std::string& build = spec.vmm_build.empty() ? machine.build : spec.vmm_build;
-  TRY(wire::VmmProcess process, host.warden->start_vmm(spec.id, build, limits_of(spec, machine), launch.argv, numbers, writer));
+  TRY(wire::VmmProcess process, host.warden->start_vmm(id, build, limits, launch.argv, numbers, writer));
   return Started{std::move(process), std::move(reader)};
+}
+
+Result<Started> start(const QemuHost& host, const QemuMachine& machine, const VmSpec& spec) {
+  TRY(Fd tap, host.warden->make_net(spec.id));
+  TRY(Fd control, listen_unix(host.control_socket(spec.id), SOCK_STREAM, 0600, 4));
+  TRY(const QemuLaunch words, qemu_launch(spec, machine, std::move(control), std::move(tap)));
+  return launch(host, spec.id, spec.vmm_build.empty() ? machine.build : spec.vmm_build, limits_of(spec, machine), words);
+}
+
+// No network: this one has nobody to talk to.
+Result<Started> start_merge(const QemuHost& host, const QemuMachine& machine, const DiskMerge& merge) {
+  TRY(Fd control, listen_unix(host.control_socket(merge.id), SOCK_STREAM, 0600, 4));
+  TRY(const QemuLaunch words, qemu_merge_launch(merge, std::move(control)));
+  wire::VmLimits limits;
+  limits.memory_bytes = kMergeBytes;
+  limits.file_bytes = largest_image(merge.disk_mib);
+  return launch(host, merge.id, machine.build, limits, words);
 }
 
 }  // namespace
@@ -95,6 +117,32 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
     if (!cleaned) log::error("vmm.sweep_failed", {{"vm", spec->id}, {"error", cleaned.error()}});
   }
   co_return fail(std::move(error));
+}
+
+Task<> QemuDriver::merge_generations(DiskMerge given) {
+  const QemuHost host = host_;
+  const QemuMachine machine = machine_;
+  auto merge = std::make_shared<DiskMerge>(std::move(given));
+  auto work = [host, machine, merge] { return start_merge(host, machine, *merge); };
+  auto started = co_await host.pool->run(work);
+  Result<> done;
+  if (started) {
+    auto process = co_await QemuVm::take(host, merge->id, std::move(started->process), std::move(started->log), false, false);
+    if (process) {
+      done = co_await qemu_merge((*process)->asking());
+      if (done) done = co_await (*process)->close();
+      if (auto gone = co_await (*process)->destroy(); done) done = std::move(gone);
+    } else {
+      done = fail(std::move(process).error());
+    }
+  } else {
+    done = fail(std::move(started).error());
+  }
+  if (done) co_return done;
+  log::warn("vmm.merge_failed", {{"vm", merge->id}, {"error", done.error()}});
+  if (is_id(merge->id))
+    if (auto cleaned = co_await sweep(merge->id); !cleaned) log::error("vmm.sweep_failed", {{"vm", merge->id}, {"error", cleaned.error()}});
+  co_return done;
 }
 
 Task<std::unique_ptr<Vm>> QemuDriver::adopt(const std::string& id) {

@@ -37,6 +37,7 @@ class QemuDriver : public Driver {
   Task<std::unique_ptr<Vm>> adopt(const std::string& id) override;
   Task<std::vector<std::string>> list() override;
   Task<> sweep(const std::string& id) override;
+  Task<> merge_generations(DiskMerge merge) override;
   const QemuMachine& machine() const { return machine_; }
 
  private:

@@ -1,4 +1,4 @@
-// What is said to QEMU to save a VM that goes on, and to give its disk a next generation (docs/vm.md, "Saving").
+// What is said to QEMU to save a VM that goes on (docs/vm.md, "Saving"). Its disk: qemu_disk.h.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,9 @@ using QemuAsk = std::function<Task<json::value>(std::string, json::object, const
 // Device state without memory into `file`, open for writing only. The VM is paused.
 Task<> qemu_save_devices(QemuAsk ask, const Fd& file);
 
-// Opens the empty image `file` (read and write) beside the disk; gives its node's name.
-Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file);
-
-// Puts that node on top of the disk, whatever its top is now. The VM is paused.
-Task<> qemu_switch_overlay(QemuAsk ask, std::string node);
-
-// Copies everything between the base's overlay and the top of the disk into the top, inside the VMM's own jail.
-Task<> qemu_flatten_disk(QemuAsk ask);
+// A numbered set of descriptors that the VMM opens as /dev/fdset/N. It chooses the number.
+Task<std::int64_t> qemu_add_descriptor(QemuAsk ask, const Fd& file);
+// One that is not in use closes with its set; a failure leaves a descriptor open in the VMM and nothing else.
+asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set);
 
 }  // namespace space::vmm

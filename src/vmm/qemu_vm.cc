@@ -13,6 +13,7 @@
 #include "base/unix_socket.h"
 #include "vmm/agent_socket.h"
 #include "vmm/qemu_arguments.h"
+#include "vmm/qemu_disk.h"
 #include "vmm/qemu_saving.h"
 #include "vmm/qmp.h"
 #include "vmm/vmm_log.h"
@@ -59,7 +60,8 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool destroyed = false;  // destroy() was called
   bool shutting_down = false;
   std::string migration;   // the last status of a save or load
-  std::string next_disk;   // the prepared generation's node
+  std::string disk_top;     // the node that the guest writes to now
+  DiskNode next_disk;       // the prepared generation
   std::string console;     // what was read of the guest's console so far, bounded
 
   void end() {
@@ -325,19 +327,38 @@ Task<> QemuVm::set_cpu_weight(std::uint32_t weight) {
 Task<> QemuVm::prepare_disk(const Fd& overlay) {
   auto state = state_;
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", overlay.get()), O_RDWR));
+  CO_TRY(state->disk_top, co_await qemu_top_node(state->asking()));  // here, where nothing stands still
   CO_TRY(state->next_disk, co_await qemu_add_overlay(state->asking(), file));
   co_return Result<>{};
 }
 
 Task<> QemuVm::switch_disk() {
   auto state = state_;
-  CO_TRY_VOID(state->require(VmState::paused, "change its disk"));
-  if (state->next_disk.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
-  std::string next = std::exchange(state->next_disk, {});
-  co_return co_await qemu_switch_overlay(state->asking(), std::move(next));
+  if (state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  std::string next = state->next_disk.node;
+  CO_TRY_VOID(co_await qemu_switch_overlay(state->asking(), state->disk_top, std::move(next)));
+  state->next_disk = {};
+  co_return Result<>{};
 }
 
-Task<> QemuVm::flatten_disk() { co_return co_await qemu_flatten_disk(state_->asking()); }
+Task<> QemuVm::discard_disk() {
+  auto state = state_;
+  const DiskNode next = std::exchange(state->next_disk, {});
+  if (next.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared");
+  co_return co_await qemu_drop_overlay(state->asking(), next);
+}
+
+Task<> QemuVm::replace_generations(std::size_t base_files, std::vector<Fd> generations) {
+  auto state = state_;
+  std::vector<Fd> own;  // file descriptions that no other VMM shares
+  for (const Fd& file : generations) {
+    CO_TRY(Fd opened, open_file(fmt::format("/proc/self/fd/{}", file.get()), O_RDONLY));
+    own.push_back(std::move(opened));
+  }
+  co_return co_await qemu_replace_generations(state->asking(), base_files, std::move(own));
+}
+
+QemuAsk QemuVm::asking() { return state_->asking(); }
 
 Task<> QemuVm::close() {
   auto state = state_;

@@ -8,6 +8,7 @@
 #include "base/async.h"
 #include "base/fd.h"
 #include "vmm/driver.h"
+#include "vmm/qemu_saving.h"
 #include "wire/warden_client.h"
 
 namespace space::vmm {
@@ -40,7 +41,8 @@ class QemuVm : public Vm {
   Task<> set_cpu_weight(std::uint32_t weight) override;
   Task<> prepare_disk(const Fd& overlay) override;
   Task<> switch_disk() override;
-  Task<> flatten_disk() override;
+  Task<> discard_disk() override;
+  Task<> replace_generations(std::size_t base_files, std::vector<Fd> generations) override;
   Task<> close() override;
   Task<> destroy() override;
   asio::awaitable<void> ended() override;
@@ -49,6 +51,9 @@ class QemuVm : public Vm {
   Fd take_write_watch() override;
   http::Connector port_connector(std::uint16_t port) override;
   pid_t pid() const override;
+
+  // Commands of the driver's own to this VM, for as long as it lives.
+  QemuAsk asking();
 
   // Everything of `id` on this host: process, jail, namespace, control socket. Idempotent; blocks, for the pool.
   static Result<> remove(const QemuHost& host, const std::string& id);

@@ -76,7 +76,8 @@ class SimVm : public Vm {
   Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }
-  Task<> flatten_disk() override { co_return nothing_saved(); }
+  Task<> discard_disk() override { co_return nothing_saved(); }
+  Task<> replace_generations(std::size_t, std::vector<Fd>) override { co_return nothing_saved(); }
   Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override {
     auto state = state_;
@@ -160,6 +161,10 @@ Task<std::unique_ptr<Vm>> SimDriver::adopt(const std::string& id) {
 }
 
 Task<std::vector<std::string>> SimDriver::list() { co_return std::vector<std::string>{}; }
+
+Task<> SimDriver::merge_generations(DiskMerge) {
+  co_return fail(ErrorKind::unsupported, "sim_saves_nothing", "the sim driver has no disks", "use the qemu driver");
+}
 
 Task<> SimDriver::sweep(const std::string& id) {
   if (is_id(id)) ::unlink((options_.sockets / (id + ".agent")).c_str());

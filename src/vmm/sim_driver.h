@@ -28,6 +28,7 @@ class SimDriver : public Driver {
   Task<std::unique_ptr<Vm>> adopt(const std::string& id) override;
   Task<std::vector<std::string>> list() override;
   Task<> sweep(const std::string& id) override;
+  Task<> merge_generations(DiskMerge merge) override;
 
  private:
   SimDriver(BlockingPool& pool, SimOptions options) : pool_(pool), options_(std::move(options)) {}

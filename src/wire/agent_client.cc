@@ -229,6 +229,12 @@ Task<> AgentClient::set_environment(std::map<std::string, std::string> env) {
   co_return Result<>{};
 }
 
+Task<> AgentClient::sync() {
+  http::Request request = post("/v1/sync");
+  CO_TRY_VOID(co_await state_->client.call(std::move(request), kAnswerLimit));
+  co_return Result<>{};
+}
+
 Task<std::uint32_t> AgentClient::create(const ProcessSpec& spec) {
   http::Request request = post("/v1/processes", to_json(spec));
   CO_TRY(const http::Response response, co_await state_->client.call(std::move(request), kAnswerLimit));

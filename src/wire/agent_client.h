@@ -87,6 +87,7 @@ class AgentClient {
   Task<> init(const AgentInit& init);
   Task<> freeze();                        // user processes stop until the next init
   Task<> set_environment(std::map<std::string, std::string> env);  // as init's, for commands from now on; not_found: an older agent
+  Task<> sync();                          // what the guest holds in memory goes to its disk
   Task<std::uint32_t> create(const ProcessSpec& spec);
   // Starts the process when it was not. `after`: the last sequence the reader has; outside the window: conflict/outside_window
   // with "first" and "last" in the message's tail as "first=N last=M".
