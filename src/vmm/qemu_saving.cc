@@ -24,15 +24,16 @@ Task<std::int64_t> add_descriptor(QemuAsk ask, const Fd& file) {
   co_return set->get_int64();
 }
 
+}  // namespace
+
 // One that is not in use closes with its set; a failure leaves a descriptor open in the VMM and nothing else.
-asio::awaitable<void> remove_descriptor(QemuAsk ask, std::int64_t set) {
+asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set) {
   json::object which{{"fdset-id", set}};
   auto removed = co_await ask("remove-fd", std::move(which), nullptr);
   if (!removed) log::warn("vm.descriptor_left", {{"error", removed.error()}});
 }
 
-// The top of the guest's only disk, as the VMM names it.
-Task<std::string> top_node(QemuAsk ask) {
+Task<std::string> qemu_top_node(QemuAsk ask) {
   json::object none;
   CO_TRY(const json::value answer, co_await ask("query-block", std::move(none), nullptr));
   if (!answer.is_array() || answer.get_array().size() != 1 || !answer.get_array()[0].is_object()) co_return odd_answer("single disk");
@@ -42,15 +43,13 @@ Task<std::string> top_node(QemuAsk ask) {
   co_return std::string(name->get_string());
 }
 
-}  // namespace
-
-Task<> qemu_save_devices(QemuAsk ask, const Fd& file) {
+Task<std::int64_t> qemu_save_devices(QemuAsk ask, const Fd& file) {
   CO_TRY(const std::int64_t set, co_await add_descriptor(ask, file));
   json::object where{{"filename", fmt::format("/dev/fdset/{}", set)}, {"live", false}};
   auto saved = co_await ask("xen-save-devices-state", std::move(where), nullptr);
-  co_await remove_descriptor(ask, set);
-  if (!saved) co_return fail(std::move(saved).error());
-  co_return Result<>{};
+  if (saved) co_return set;
+  co_await qemu_remove_descriptor(ask, set);
+  co_return fail(std::move(saved).error());
 }
 
 Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file) {
@@ -69,19 +68,18 @@ Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file) {
     added = std::move(formatted);
   }
   if (added) co_return node;
-  co_await remove_descriptor(ask, set);
+  co_await qemu_remove_descriptor(ask, set);
   co_return fail(std::move(added).error());
 }
 
-Task<> qemu_switch_overlay(QemuAsk ask, std::string node) {
-  CO_TRY(std::string top, co_await top_node(ask));
+Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node) {
   json::object arguments{{"node", std::move(top)}, {"overlay", std::move(node)}};
   CO_TRY_VOID(co_await ask("blockdev-snapshot", std::move(arguments), nullptr));
   co_return Result<>{};
 }
 
 Task<> qemu_flatten_disk(QemuAsk ask) {
-  CO_TRY(std::string top, co_await top_node(ask));
+  CO_TRY(std::string top, co_await qemu_top_node(ask));
   const std::string job = "flatten";
   // The base's overlay is the second of the disk's files (qemu_arguments.cc). The name that is written into the image is never used.
   json::object arguments{{"job-id", job}, {"device", std::move(top)}, {"base-node", "disk1"}, {"backing-file", "below"}, {"auto-dismiss", false}};

@@ -13,14 +13,19 @@ namespace space::vmm {
 // Runs one QMP command; the descriptor travels with it.
 using QemuAsk = std::function<Task<json::value>(std::string, json::object, const Fd*)>;
 
-// Device state without memory into `file`, open for writing only. The VM is paused.
-Task<> qemu_save_devices(QemuAsk ask, const Fd& file);
+// Device state without memory into `file`, open for writing only. The VM is paused. It gives the number of the set of descriptors that
+// is left in the VMM: taken away again once the guest runs.
+Task<std::int64_t> qemu_save_devices(QemuAsk ask, const Fd& file);
+asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set);
+
+// The top of the guest's only disk, as the VMM names it.
+Task<std::string> qemu_top_node(QemuAsk ask);
 
 // Opens the empty image `file` (read and write) beside the disk; gives its node's name.
 Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file);
 
-// Puts that node on top of the disk, whatever its top is now. The VM is paused.
-Task<> qemu_switch_overlay(QemuAsk ask, std::string node);
+// Puts that node on `top`, which is the disk's until now. The VM is paused.
+Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node);
 
 // Copies everything between the base's overlay and the top of the disk into the top, inside the VMM's own jail.
 Task<> qemu_flatten_disk(QemuAsk ask);

@@ -59,7 +59,9 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool destroyed = false;  // destroy() was called
   bool shutting_down = false;
   std::string migration;   // the last status of a save or load
-  std::string next_disk;   // the prepared generation's node
+  std::string top_disk;    // the node that the guest's disk is now, and the prepared next generation's
+  std::string next_disk;
+  std::vector<std::int64_t> used_sets;  // of descriptors that are to be taken out of the VMM, once that holds no guest up
   std::string console;     // what was read of the guest's console so far, bounded
 
   void end() {
@@ -133,6 +135,11 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
       co_return fail(std::move(error));
     }
     co_return answer;
+  }
+
+  static asio::awaitable<void> take_away(std::shared_ptr<State> self) {
+    const std::vector<std::int64_t> sets = std::exchange(self->used_sets, {});
+    for (const std::int64_t set : sets) co_await qemu_remove_descriptor(self->asking(), set);
   }
 
   QemuAsk asking() {
@@ -276,6 +283,7 @@ Task<> QemuVm::resume() {
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
+  if (!state->used_sets.empty()) spawn(state->executor, State::take_away(state));
   co_return Result<>{};
 }
 
@@ -301,7 +309,9 @@ Task<> QemuVm::save_devices(const Fd& into) {
   CO_TRY_VOID(state->require(VmState::paused, "be saved"));
   // The VMM's own way of opening wants exactly this mode.
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", into.get()), O_WRONLY));
-  co_return co_await qemu_save_devices(state->asking(), file);
+  CO_TRY(const std::int64_t set, co_await qemu_save_devices(state->asking(), file));
+  state->used_sets.push_back(set);
+  co_return Result<>{};
 }
 
 Task<wire::MemoryFiles> QemuVm::memory() {
@@ -325,6 +335,8 @@ Task<> QemuVm::set_cpu_weight(std::uint32_t weight) {
 Task<> QemuVm::prepare_disk(const Fd& overlay) {
   auto state = state_;
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", overlay.get()), O_RDWR));
+  // Asked for now: while the guest stands still every question counts.
+  CO_TRY(state->top_disk, co_await qemu_top_node(state->asking()));
   CO_TRY(state->next_disk, co_await qemu_add_overlay(state->asking(), file));
   co_return Result<>{};
 }
@@ -333,8 +345,8 @@ Task<> QemuVm::switch_disk() {
   auto state = state_;
   CO_TRY_VOID(state->require(VmState::paused, "change its disk"));
   if (state->next_disk.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
-  std::string next = std::exchange(state->next_disk, {});
-  co_return co_await qemu_switch_overlay(state->asking(), std::move(next));
+  std::string top = state->top_disk, next = std::exchange(state->next_disk, {});
+  co_return co_await qemu_switch_overlay(state->asking(), std::move(top), std::move(next));
 }
 
 Task<> QemuVm::flatten_disk() { co_return co_await qemu_flatten_disk(state_->asking()); }
