@@ -100,7 +100,7 @@ class Sandboxes {
                              std::string vm, Spans& spans);
   Task<Machine> booted_machine(SandboxRecord record, Spans& spans);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
-  Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
+  Task<Fd> new_generation(std::filesystem::path path, BasePtr base, bool durable = true);  // an empty image
   Task<Done> resume_paused(Entered in, std::string operation, SandboxEvent event);
   Task<Done> come_back(Entered in, std::string operation, SandboxEvent event);
   // Puts `machine` in the place of what there was, durably, and lets it run. Before that point an error leaves everything as it was.

@@ -26,11 +26,12 @@ Error other_sandbox() {
 
 }  // namespace
 
-Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base) {
-  auto make = [path, base]() -> Result<Fd> {
+Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base, bool durable) {
+  auto make = [path, base, durable]() -> Result<Fd> {
     TRY(Fd file, open_file(path, O_RDWR | O_CREAT | O_EXCL));
     auto fill = [&]() -> Result<> {
       TRY_VOID(copy_file_sparse(base->empty_overlay, file));
+      if (!durable) return {};
       if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a disk image");
       return sync_directory(path.parent_path());
     };
@@ -239,7 +240,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   auto prepare = [this, vm] { return parts_.records.make_pool_folder(vm); };
   CO_TRY(const auto folder, co_await parts_.disk.run(prepare));
   const auto path = folder / "disk.qcow2";
-  auto file = co_await new_generation(path, base);
+  auto file = co_await new_generation(path, base, false);  // its publishing makes it durable
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
   if (file) machine = co_await machine_from(record, folder, base, from, vm, spans);
   else machine = fail(std::move(file).error());
