@@ -25,6 +25,15 @@ class Api(Connection):
     def delete(self, sandbox, wait=60):
         self.call('DELETE', f'/v1/sandboxes/{sandbox}', None, [f'Prefer: wait={wait}'] if wait else [])
 
+    def change(self, sandbox, verb, body=None):
+        """Asks for a change and waits for its end: the operation, which must have succeeded."""
+        operation = self.call('POST', f'/v1/sandboxes/{sandbox}/{verb}', body or {}, ['Prefer: wait=120'])['operation']
+        while operation['state'] in ('pending', 'running'):
+            operation = self.call('GET', f'/v1/operations/{operation["id"]}?wait=30')
+        if operation['state'] != 'succeeded':
+            raise RuntimeError(f'{verb}: {operation.get("error")}')
+        return operation
+
     def run(self, sandbox, argv):
         """One command session: create, attach, read to its end. Returns (stdout, exit code)."""
         session = self.call('POST', f'/v1/sandboxes/{sandbox}/commands', {'argv': argv})

@@ -49,6 +49,12 @@ class Recipe:
         self.base_dir = base_dir
         self.folder = tempfile.TemporaryDirectory(prefix='space-bench-')
         self.kept = {}
+        # What makes the userfaultfd inside a VMM, for peers that track writes (bare_save.py).
+        self.preload = f'{self.folder.name}/userfault.so'
+        try:
+            shutil.copyfile(f'/proc/{pid}/root/usr/lib/space-userfault.so', self.preload)
+        except OSError:
+            self.preload = None
         numbers = {int(n) for n in re.findall(r'(?:\bfd=|/proc/self/fd/)(\d+)', ' '.join(self.argv))}
         sets = dict(reversed(v.split(',set=')) for v in (self.argv[i + 1][3:] for i, a in enumerate(self.argv) if a == '-add-fd'))
         # QEMU moves the descriptors of sets elsewhere and closes their numbers: those come from the files of the base itself.
@@ -79,15 +85,17 @@ class Recipe:
 
 
 class Vm:
-    counter = 0
+    counter, lock = 0, threading.Lock()
 
-    def __init__(self, recipe, namespace, boot=False):
-        """Starts the VMM; `boot` runs the kernel from the start instead of loading the base."""
-        Vm.counter += 1
+    def __init__(self, recipe, namespace, boot=False, disk=None, devices_only=False, descriptors=None, environment=None):
+        """Starts the VMM; `boot` runs the kernel from the start instead of loading the base. `disk`: what its own disk begins as, instead
+        of empty; `devices_only`: it waits for what a running VM's devices were saved as; `descriptors`: further ones, by number."""
+        with Vm.lock:
+            Vm.counter += 1
+            self.name = f'{recipe.folder.name}/{Vm.counter}'
         self.recipe, self.namespace = recipe, namespace
-        self.name = f'{recipe.folder.name}/{Vm.counter}'
+        shutil.copyfile(disk or f'{recipe.base_dir}/empty.qcow2', self.name + '.qcow2')
         disk = self.name + '.qcow2'
-        shutil.copyfile(f'{recipe.base_dir}/empty.qcow2', disk)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.name + '.qmp')
         listener.listen(1)
@@ -96,6 +104,9 @@ class Vm:
         argv = list(recipe.argv)
         if boot:
             del argv[argv.index('-incoming'):argv.index('-incoming') + 2]
+        if devices_only:
+            argv += ['-global', 'migration.send-configuration=off']
+        sources.update(descriptors or {})
         # Descriptors move to their numbers in two steps, so that none is overwritten before it was moved.
         high = {n: fcntl.fcntl(fd, fcntl.F_DUPFD, 200) for n, fd in sources.items()}
 
@@ -104,7 +115,7 @@ class Vm:
                 os.dup2(fd, n, inheritable=True)
 
         self.process = subprocess.Popen(['qemu-system-x86_64', *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        preexec_fn=place, close_fds=False)
+                                        preexec_fn=place, close_fds=False, env={**os.environ, **(environment or {})})
         for fd in high.values():
             os.close(fd)
         os.close(disk_fd)
@@ -131,9 +142,11 @@ class Vm:
             if 'error' in answer:
                 raise RuntimeError((command, answer['error']))
 
-    def load(self):
-        state = os.open(f'{self.recipe.base_dir}/state', os.O_RDONLY)
-        self.qmp('migrate-set-capabilities', capabilities=[{'capability': 'x-ignore-shared', 'state': True}])
+    def load(self, state=None):
+        """The base, or the devices in the file `state`, whose pages are in the memory already."""
+        if state is None:
+            self.qmp('migrate-set-capabilities', capabilities=[{'capability': 'x-ignore-shared', 'state': True}])
+        state = os.open(state or f'{self.recipe.base_dir}/state', os.O_RDONLY)
         self.qmp('getfd', fd=state, fdname='state')
         os.close(state)
         self.qmp('migrate-incoming', uri='fd:state')

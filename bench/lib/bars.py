@@ -11,11 +11,12 @@ class Bar:
     limit: float
     what: str
     peer: bool = True
+    inverse: bool = False  # the ratio is the peer over ours: how many times more the peer takes
 
 
 _BARS = [
     Bar('create.start', 'create', 'ms', 'max', 1.5, 'create with pools off until a command answered; peer: bare QEMU load of the same base'),
-    Bar('create.boot', 'create', 'ms', 'min', 8, 'cold boot of the same template (peer) over create'),
+    Bar('create.boot', 'create', 'ms', 'min', 8, 'cold boot of the same template (peer) over create', inverse=True),
     Bar('create.ready', 'create', 'ms', 'max', 2.5, 'create + echo + exit from the ready pool; peer: resume and echo in a bare ready VM'),
     Bar('create.accept', 'create', 'ms', 'max', 2, 'create accepted, durable; peer: one durable SQLite commit on the same disk'),
     Bar('create.tail', 'tail', 'x', 'max', 3, 'p99 over median, Poisson arrivals at 70 % of saturation, 2 minutes', peer=False),
@@ -26,6 +27,16 @@ _BARS = [
     Bar('density.idle', 'density', '% core', 'max', 1.2, 'CPU of 50 idle running sandboxes; peer: 50 bare clones'),
     Bar('density.paused', 'density', '% core', 'max', 1, 'CPU of 50 paused sandboxes', peer=False),
     Bar('churn.leaks', 'churn', 'things', 'max', 0, 'left over after 200 create+exec+delete, in a row and 8 at a time', peer=False),
+    Bar('checkpoint.stop', 'checkpoint', 'ms', 'max', 1.5, 'how long the guest of an idle sandbox stands still for a checkpoint; peer: the bare recipe with write tracking'),
+    Bar('checkpoint.dirty', 'checkpoint', 'ms', 'max', 1.5, 'the stop with 300 MB of private pages of which 1 MB changed (also after a wake: the worse counts); peer: the same change in a fresh sandbox'),
+    Bar('checkpoint.memory', 'checkpoint', 'ms', 'max', 1.5, 'the stop of a guest of 4 GiB; peer: one of 256 MiB, same change'),
+    Bar('checkpoint.bytes', 'stored', 'MB', 'max', 1.2, 'what a checkpoint adds to the store; peer: pages and disk blocks whose content changed, compared from outside'),
+    Bar('checkpoint.savevm-bytes', 'stored', 'MB', 'min', 20, "QEMU's own savevm of the same VM (peer) over a checkpoint", inverse=True),
+    Bar('checkpoint.savevm-time', 'stored', 'ms', 'min', 10, "QEMU's own savevm of the same VM (peer) over a checkpoint, request to durable", inverse=True),
+    Bar('fork.eight', 'fork', 'ms', 'max', 1.3, 'fork of a running sandbox until the last of 8 children answered a command; peer: 8 bare loads side by side'),
+    Bar('fork.memory', 'fork', 'MB', 'max', 1.15, 'private memory of a child that answered; peer: a bare clone from the same kind of save'),
+    Bar('wake.suspend', 'wake', 'ms', 'max', 1.3, 'wake of a suspended sandbox until a command answered; peer: create with pools off'),
+    Bar('wake.pause', 'wake', 'ms', 'max', 2, 'wake of a paused sandbox until a command answered; peer: resume and ask in a bare VM'),
     Bar('chain.take', 'chain', 'ms', 'max', 1.5, 'the 50th checkpoint of a sandbox, asked for until durable; peer: the 5th'),
     Bar('chain.wake', 'chain', 'ms', 'max', 1.5, 'wake after 50 checkpoints until a command answered; peer: after 5'),
     Bar('snapshots.overhead', 'snapshots', 'ms', 'max', 1.05, 'build-like work with automatic snapshots of the disk; peer: the same work without'),

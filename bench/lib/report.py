@@ -44,8 +44,7 @@ def row(bar, result):
         return Row(bar, None, None, None, False, '', 'not measured')
     ours = statistics.median(result.ours)
     peer = statistics.median(result.peer) if bar.peer else None
-    # create.boot asks how many times slower the peer is; everything else compares ours with the peer.
-    ratio = None if peer is None else (peer / ours if bar.name == 'create.boot' else ours / peer)
+    ratio = None if peer is None else (peer / ours if bar.inverse else ours / peer)
     figure = ours if ratio is None else ratio
     holds = figure <= bar.limit if bar.direction == 'max' else figure >= bar.limit
     spread = f'p90 {quantile(result.ours, .9):.4g} p99 {quantile(result.ours, .99):.4g} n={len(result.ours)}'

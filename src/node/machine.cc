@@ -157,9 +157,8 @@ class RealMachines : public Machines {
     wire::AgentInit init;
     {
       using namespace asio::experimental::awaitable_operators;
-      Spans::Step step(spans, "resume");
-      auto running = machine.vm->resume();
-      auto admitted = admit(machine.id, identity);
+      auto running = resume(machine.vm, spans);
+      auto admitted = admit(machine.id, identity, spans);
       auto [resumed, authority] = co_await (std::move(running) && std::move(admitted));
       CO_TRY_VOID(std::move(resumed));
       init.ca = std::move(authority);
@@ -207,8 +206,14 @@ class RealMachines : public Machines {
   }
 
  private:
-  asio::awaitable<std::string> admit(std::string vm, const Identity& identity) {
+  static Task<> resume(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
+    const Spans::Step step(spans, "resume");
+    co_return co_await vm->resume();
+  }
+
+  asio::awaitable<std::string> admit(std::string vm, const Identity& identity, Spans& spans) {
     if (!gateway_ || identity.tenant.empty()) co_return std::string();
+    const Spans::Step step(spans, "gateway");
     Gateway::Member member{identity.sandbox, identity.tenant, identity.lineage};
     co_return co_await gateway_->admit(std::move(vm), std::move(member));
   }
@@ -218,9 +223,10 @@ class RealMachines : public Machines {
       CO_TRY(wire::MemoryFiles files, co_await machine.vm->memory());
       auto shared = std::make_shared<wire::MemoryFiles>(std::move(files));
       auto watch = std::make_shared<Fd>(machine.vm->take_write_watch());
-      auto find = [shared, watch, bytes]() -> Result<std::shared_ptr<MemoryView>> {
+      const std::shared_ptr<const tmpl::Base> base = machine.base;
+      auto find = [shared, watch, base, bytes]() -> Result<std::shared_ptr<MemoryView>> {
         TRY(auto found, snapshot::GuestMemory::find(std::move(shared->memory), std::move(shared->pagemap), shared->maps, bytes));
-        return std::make_shared<MemoryView>(std::move(found), *watch);
+        return std::make_shared<MemoryView>(std::move(found), *watch, base ? &base->memory : nullptr);
       };
       CO_TRY(machine.memory, co_await pool_.run(find));
     }

@@ -23,7 +23,8 @@ class Gateway;
 
 // The guest's memory from outside, and which of its pages may have changed. Used on the pool, while the VM stands still.
 struct MemoryView {
-  MemoryView(snapshot::GuestMemory found, const Fd& watch) : memory(std::move(found)), dirty(snapshot::watch_writes(memory, watch)) {}
+  // `image`: what the VM maps, nullptr when that is not known.
+  MemoryView(snapshot::GuestMemory found, const Fd& watch, const Fd* image) : memory(std::move(found)), dirty(snapshot::watch_writes(memory, watch, image)) {}
   snapshot::GuestMemory memory;
   std::unique_ptr<snapshot::DirtyPages> dirty;
 };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -177,6 +178,12 @@ Result<> RecordStore::publish(const SandboxRecord& record) const {
   TRY_VOID(check_id(record.vm));
   const fs::path from = root_ / "pool" / record.vm;
   const fs::path to = root_ / "sandboxes" / record.id;
+  // Its disk too: after a power cut an image whose first bytes never arrived is none, and the sandbox could not be started.
+  for (const std::string& name : record.disks) {
+    const auto disk = open_file(from / name, O_RDONLY);
+    if (!disk && disk.error().kind != ErrorKind::not_found) return fail(disk.error());
+    if (disk && ::fdatasync(disk->get()) != 0) return fail_errno(errno, "sync a disk image");
+  }
   TRY_VOID(write_file_durable(from / "record.json", encode_record(record)));
   if (::rename(from.c_str(), to.c_str()) != 0) return fail_errno(errno, "publish the sandbox's record");
   auto durable = sync_directory(root_ / "sandboxes");

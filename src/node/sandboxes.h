@@ -130,7 +130,7 @@ class Sandboxes {
   // One that has booted from the record's disk in `folder`.
   Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
-  Task<Fd> new_generation(std::filesystem::path path, BasePtr base);  // an empty image, durable
+  Task<Fd> new_generation(std::filesystem::path path, BasePtr base, bool durable = true);  // an empty image, durable
   // The next generation beside the present one: durable, named by the record, and open in the VM, if there is one.
   Task<> add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans);
   Task<> switch_generation(std::shared_ptr<Sandbox> sandbox);  // its VM writes to the last of its disks from here on

@@ -4,6 +4,7 @@
 // names that generation before it is used: an empty image on top changes nothing, so the record is right before and after.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -25,12 +26,19 @@ Error other_sandbox() {
 
 }  // namespace
 
-Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base) {
-  auto make = [path, base]() -> Result<Fd> {
+Task<Fd> Sandboxes::new_generation(std::filesystem::path path, BasePtr base, bool durable) {
+  auto make = [path, base, durable]() -> Result<Fd> {
     TRY(Fd file, open_file(path, O_RDWR | O_CREAT | O_EXCL));
-    TRY_VOID(copy_file_sparse(base->empty_overlay, file));
-    if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a disk image");
-    TRY_VOID(sync_directory(path.parent_path()));
+    auto fill = [&]() -> Result<> {
+      TRY_VOID(copy_file_sparse(base->empty_overlay, file));
+      if (!durable) return {};
+      if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a disk image");
+      return sync_directory(path.parent_path());
+    };
+    if (auto filled = fill(); !filled) {
+      ::unlink(path.c_str());  // on a full disk nothing may stay of the attempt
+      return fail(std::move(filled).error());
+    }
     return file;
   };
   co_return co_await parts_.disk.run(make);
@@ -268,7 +276,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   auto prepare = [this, vm] { return parts_.records.make_pool_folder(vm); };
   CO_TRY(const auto folder, co_await parts_.disk.run(prepare));
   const auto path = folder / "disk.qcow2";
-  auto file = co_await new_generation(path, base);
+  auto file = co_await new_generation(path, base, false);  // its publishing makes it durable
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
   if (!file) machine = fail(std::move(file).error());
   else if (boots) machine = co_await booted_machine(record, folder, vm, spans);

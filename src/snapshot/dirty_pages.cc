@@ -58,11 +58,28 @@ class PagemapScan : public DirtyPages {
   const GuestMemory& memory_;
 };
 
+// The parts of an image that have data, in whole page tables: finer steps would save nothing.
+std::vector<PageRange> data_ranges(const Fd& image, std::uint64_t pages) {
+  constexpr std::uint64_t kTable = 512;  // pages that one page table maps
+  std::vector<PageRange> found;
+  const auto end = static_cast<off_t>(pages * kPageBytes);
+  for (off_t at = 0; at < end;) {
+    const off_t data = ::lseek(image.get(), at, SEEK_DATA), hole = data < 0 ? -1 : ::lseek(image.get(), data, SEEK_HOLE);
+    if (hole < 0) break;  // ENXIO: no data from here on
+    const std::uint64_t first = static_cast<std::uint64_t>(data) / kPageBytes / kTable * kTable;
+    const std::uint64_t last = std::min((static_cast<std::uint64_t>(hole) / kPageBytes + kTable) / kTable * kTable, pages);
+    if (!found.empty() && found.back().first + found.back().count >= first) found.back().count = last - found.back().first;
+    else if (first < last) found.push_back({first, last - first});
+    at = static_cast<off_t>(last * kPageBytes);
+  }
+  return found;
+}
+
 class WriteTracker : public DirtyPages {
  public:
   WriteTracker(const GuestMemory& memory, Fd userfault) : memory_(memory), userfault_(std::move(userfault)) {}
 
-  Result<> arm() {
+  Result<> arm(const Fd* image) {
     const auto refused = [](const char* what) {
       return fail(ErrorKind::unsupported, "write_tracking", std::string("write tracking does not work here: ") + what + ": " + std::strerror(errno),
                   "Linux 6.7 or newer has it; checkpoints work without, only slower");
@@ -71,8 +88,10 @@ class WriteTracker : public DirtyPages {
     if (::ioctl(userfault_.get(), UFFDIO_API, &api) != 0) return refused("UFFDIO_API");
     uffdio_register range{{memory_.address(), memory_.pages() * kPageBytes}, UFFDIO_REGISTER_MODE_WP, 0};
     if (::ioctl(userfault_.get(), UFFDIO_REGISTER, &range) != 0) return refused("UFFDIO_REGISTER");
-    uffdio_writeprotect protect{range.range, UFFDIO_WRITEPROTECT_MODE_WP};
-    if (::ioctl(userfault_.get(), UFFDIO_WRITEPROTECT, &protect) != 0) return refused("UFFDIO_WRITEPROTECT");
+    for (const PageRange& part : image ? data_ranges(*image, memory_.pages()) : std::vector<PageRange>{}) {
+      uffdio_writeprotect protect{{memory_.address() + part.first * kPageBytes, part.count * kPageBytes}, UFFDIO_WRITEPROTECT_MODE_WP};
+      if (::ioctl(userfault_.get(), UFFDIO_WRITEPROTECT, &protect) != 0) return refused("UFFDIO_WRITEPROTECT");
+    }
     return {};
   }
 
@@ -116,13 +135,13 @@ class WriteTracker : public DirtyPages {
 
 std::unique_ptr<DirtyPages> scan_pagemap(const GuestMemory& memory) { return std::make_unique<PagemapScan>(memory); }
 
-Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd userfault) {
+Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd userfault, const Fd* image) {
   auto tracker = std::make_unique<WriteTracker>(memory, std::move(userfault));
-  TRY_VOID(tracker->arm());
+  TRY_VOID(tracker->arm(image));
   return std::unique_ptr<DirtyPages>(std::move(tracker));
 }
 
-std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link) {
+std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link, const Fd* image) {
   if (!link) return scan_pagemap(memory);
   auto tracked = [&]() -> Result<std::unique_ptr<DirtyPages>> {
     pollfd waiting{link.get(), POLLIN, 0};
@@ -132,7 +151,7 @@ std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& li
     char target[64] = {};
     (void)!::readlink(("/proc/self/fd/" + std::to_string(packet.fds[0].get())).c_str(), target, sizeof target - 1);
     if (std::strcmp(target, "anon_inode:[userfaultfd]") != 0) return fail(ErrorKind::corrupt, "write_tracking", "what came is no userfaultfd");
-    return track_writes(memory, std::move(packet.fds[0]));
+    return track_writes(memory, std::move(packet.fds[0]), image);
   }();
   if (tracked) return std::move(*tracked);
   log::warn("snapshot.no_write_tracking", {{"error", tracked.error()}});

@@ -33,14 +33,15 @@ class DirtyPages {
 // (Documentation/admin-guide/mm/pagemap.rst, bit 61). `memory` outlives it.
 std::unique_ptr<DirtyPages> scan_pagemap(const GuestMemory& memory);
 
-// Write tracking (Linux 6.7): `userfault` was made by the VMM itself and handed over; it is registered for the guest's memory and
-// protects it at once: the VM waits for its load. Pages that load_memory writes count as written; take() and confirm() between
-// load_memory and the load of the device state make them the starting point. unsupported/write_tracking where the kernel cannot:
-// then scan_pagemap. `memory` outlives it.
-Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd userfault);
+// Write tracking (Linux 6.7): `userfault` was made by the VMM itself and handed over; it is registered for the guest's memory: the VM
+// waits for its load. What `image` (may be null), which it maps privately, has data for is protected at once, because a look at it
+// would count as a write; the rest is not, so that the scan of a large guest meets page tables only where something was ever touched.
+// Pages that load_memory writes count as written; take() and confirm() between load_memory and the load of the device state make
+// them the starting point. unsupported/write_tracking where the kernel cannot: then scan_pagemap. `memory` outlives it.
+Result<std::unique_ptr<DirtyPages>> track_writes(const GuestMemory& memory, Fd userfault, const Fd* image);
 
 // What a VM gets: the tracker when a userfaultfd waits on `link` (wire::VmmProcess::userfault) and the kernel can, else the scan. The
 // VM has been spawned and not loaded. Waits a second at most.
-std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link);
+std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& link, const Fd* image);
 
 }  // namespace space::snapshot

@@ -89,7 +89,7 @@ class WriteTracking : public ::testing::Test {
 
 TEST_F(WriteTracking, ReportsWhatWasWrittenSinceTheLastCheckpointAndNothingElse) {
   StandIn vm(base_);
-  const auto dirty = watch_writes(*vm.memory, vm.link_);
+  const auto dirty = watch_writes(*vm.memory, vm.link_, &base_);
   auto set = dirty->take();
   ASSERT_TRUE(set) << describe(set.error());
   if (set->since_load) GTEST_SKIP() << "this kernel has no asynchronous write protection";
@@ -110,9 +110,24 @@ TEST_F(WriteTracking, ReportsWhatWasWrittenSinceTheLastCheckpointAndNothingElse)
   EXPECT_EQ(dirty->take()->ranges, Ranges{});
 }
 
+TEST_F(WriteTracking, WhatTheImageHasNoDataForNeedsNoProtectionToBeFound) {
+  StandIn vm(base_);
+  const auto dirty = watch_writes(*vm.memory, vm.link_, nullptr);
+  vm.fill(5, 1, 'x');
+  vm.fill(4000, 1, 'x');
+  auto set = dirty->take();
+  ASSERT_TRUE(set) << describe(set.error());
+  if (set->since_load) GTEST_SKIP() << "this kernel has no asynchronous write protection";
+  EXPECT_EQ(set->ranges, (Ranges{{5, 1}, {4000, 1}}));
+  dirty->confirm();
+  vm.fill(4001, 1, 'x');
+  vm.fill(4000, 1, 'y');
+  EXPECT_EQ(dirty->take()->ranges, (Ranges{{4000, 2}}));
+}
+
 TEST_F(WriteTracking, WhenItsOwnerEndsTheScanFindsWhatWasWrittenAndLittleElse) {
   StandIn vm(base_);
-  auto dirty = watch_writes(*vm.memory, vm.link_);
+  auto dirty = watch_writes(*vm.memory, vm.link_, &base_);
   vm.fill(5, 1, 'x');
   ASSERT_TRUE(dirty->take());
   dirty->confirm();
@@ -138,13 +153,13 @@ TEST_F(WriteTracking, ACheckpointOfAWokenVmStoresOnlyWhatChangedAfterItsLoad) {
     return std::pair(std::move(*stored), looked_at);
   };
   StandIn vm(base_);
-  const auto dirty = watch_writes(*vm.memory, vm.link_);
+  const auto dirty = watch_writes(*vm.memory, vm.link_, &base_);
   vm.fill(100, 2000, 'p');
   const auto [first, first_pages] = checkpoint(vm, *dirty, nullptr);
   EXPECT_EQ(first.changed_pages, 2000u);
 
   StandIn woken(base_);
-  const auto again = watch_writes(*woken.memory, woken.link_);
+  const auto again = watch_writes(*woken.memory, woken.link_, &base_);
   ASSERT_TRUE(load_memory(*store, "acme", first.state, *woken.memory));
   ASSERT_TRUE(again->take());
   again->confirm();

@@ -27,13 +27,13 @@ asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set) {
   if (!removed) log::warn("vm.descriptor_left", {{"error", removed.error()}});
 }
 
-Task<> qemu_save_devices(QemuAsk ask, const Fd& file) {
+Task<std::int64_t> qemu_save_devices(QemuAsk ask, const Fd& file) {
   CO_TRY(const std::int64_t set, co_await qemu_add_descriptor(ask, file));
   json::object where{{"filename", fmt::format("/dev/fdset/{}", set)}, {"live", false}};
   auto saved = co_await ask("xen-save-devices-state", std::move(where), nullptr);
+  if (saved) co_return set;
   co_await qemu_remove_descriptor(ask, set);
-  if (!saved) co_return fail(std::move(saved).error());
-  co_return Result<>{};
+  co_return fail(std::move(saved).error());
 }
 
 }  // namespace space::vmm

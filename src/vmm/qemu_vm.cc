@@ -62,6 +62,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   std::string migration;   // the last status of a save or load
   std::string disk_top;     // the node that the guest writes to now
   DiskNode next_disk;       // the prepared generation
+  std::vector<std::int64_t> used_sets;  // of descriptors that are to be taken out of the VMM, once that holds no guest up
   std::string console;     // what was read of the guest's console so far, bounded
 
   void end() {
@@ -135,6 +136,11 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
       co_return fail(std::move(error));
     }
     co_return answer;
+  }
+
+  static asio::awaitable<void> take_away(std::shared_ptr<State> self) {
+    const std::vector<std::int64_t> sets = std::exchange(self->used_sets, {});
+    for (const std::int64_t set : sets) co_await qemu_remove_descriptor(self->asking(), set);
   }
 
   QemuAsk asking() {
@@ -278,6 +284,7 @@ Task<> QemuVm::resume() {
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
+  if (!state->used_sets.empty()) spawn(state->executor, State::take_away(state));
   co_return Result<>{};
 }
 
@@ -303,7 +310,9 @@ Task<> QemuVm::save_devices(const Fd& into) {
   CO_TRY_VOID(state->require(VmState::paused, "be saved"));
   // The VMM's own way of opening wants exactly this mode.
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", into.get()), O_WRONLY));
-  co_return co_await qemu_save_devices(state->asking(), file);
+  CO_TRY(const std::int64_t set, co_await qemu_save_devices(state->asking(), file));
+  state->used_sets.push_back(set);
+  co_return Result<>{};
 }
 
 Task<wire::MemoryFiles> QemuVm::memory() {

@@ -1,5 +1,7 @@
 """What goes wrong while a checkpoint or a fork is made: the sandbox goes on, and nothing half-made is left."""
 
+import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,10 +22,13 @@ class DiskFull(unittest.TestCase):
         self.addCleanup(self.folder.rmdir)
         subprocess.run(["truncate", "-s", "1500M", self.image.name], check=True)
         subprocess.run(["mkfs.ext4", "-q", self.image.name], check=True)
-        subprocess.run(["mount", "-o", "loop", self.image.name, self.folder], check=True)
-        self.addCleanup(subprocess.run, ["umount", "-l", self.folder], check=True)
+
+    def mount(self, place):
+        subprocess.run(["mount", "-o", "loop", self.image.name, place], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", place], check=True)
 
     def test_a_checkpoint_without_room_fails_clearly_and_the_sandbox_goes_on(self):
+        self.mount(self.folder)
         (self.folder / "server").mkdir()
         server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0).start()
         self.addCleanup(server.close)
@@ -38,6 +43,47 @@ class DiskFull(unittest.TestCase):
                 self.assertEqual(sandbox.output("cat ~/a; echo still > ~/b; cat ~/b").split(), ["before", "still"])
         self.assertEqual(server.api.ok("GET", "/v1/checkpoints")["checkpoints"], [])
         self.assertEqual(list((server.data_dir / "node" / "store").glob("tenants/*/manifests/*")), [])
+
+    def test_not_one_byte_is_free_where_sandboxes_and_checkpoints_lie(self):
+        self.addCleanup(shutil.rmtree, self.folder / "server")
+        node = self.folder / "server" / "data" / "node"
+        node.mkdir(parents=True)
+        self.mount(node)
+        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0).start()
+        self.addCleanup(server.close)
+        sandbox = server.api.create()
+        sandbox.run("echo before > ~/a; echo memory > /dev/shm/m; sync")
+        checkpoint = sandbox.change("checkpoint")["checkpoint"]
+        names = lambda: sorted(str(path.relative_to(node)) for path in node.rglob("*"))  # noqa: E731
+        before = names()
+        filler = (node / "filler").open("wb")
+        step, at = 1 << 30, 0
+        while step >= 4096:
+            try:
+                os.posix_fallocate(filler.fileno(), at, step)
+                at += step
+            except OSError:
+                step //= 2
+        sandboxes = len(server.api.sandboxes())
+        for verb, body in (("checkpoint", {}), ("suspend", {}), ("fork", {}), ("fork", {"checkpoint": checkpoint, "count": 2}), ("restore", {"checkpoint": checkpoint})):
+            with self.subTest(verb=verb, body=body):
+                answer = server.api.call("POST", f"{sandbox.path}/{verb}", body, {"Prefer": "wait=60"})
+                self.assertEqual(answer.status, 507, answer.body)
+                self.assertIn(answer.json["code"], ("no_space", "store_low_water"))
+                self.assertEqual(sandbox.get()["state"], "running")
+                self.assertEqual(sandbox.output("cat ~/a /dev/shm/m").split(), ["before", "memory"])
+        answer = server.api.call("POST", "/v1/sandboxes", {}, {"Prefer": "wait=60"})
+        self.assertEqual((answer.status, answer.json["code"]), (507, "no_space"), answer.body)
+        self.assertEqual([one["state"] for one in server.api.sandboxes() if one["state"] != "failed"], ["running"] * sandboxes)
+        filler.close()
+        (node / "filler").unlink()
+        self.assertEqual([name for name in names() if name not in before], [], "nothing is left behind")
+        for verb in ("suspend", "wake", "checkpoint", "fork"):
+            operation = sandbox.change(verb)
+            self.assertEqual(operation["state"], "succeeded", operation)
+        self.assertEqual(sandbox.output("cat ~/a /dev/shm/m").split(), ["before", "memory"])
+        for id in (*operation["children"], *(one["id"] for one in server.api.sandboxes() if one["state"] == "failed")):
+            server.api.delete(id)
 
 
 class Killed(ServerTest):
