@@ -62,6 +62,7 @@ Task<std::vector<Snapshot>> snapshots_of(State& state, std::string tenant, std::
     for (const json::value& item : *items) {
       if (!item.is_object()) continue;
       CO_TRY(Dated one, read_snapshot(item.get_object()));
+      if (one.snapshot.name.starts_with("build-") || one.snapshot.name.starts_with("publish-")) continue;  // a build's own
       dated.push_back(std::move(one));
     }
   std::stable_sort(dated.begin(), dated.end(), [](const Dated& a, const Dated& b) { return a.created > b.created; });

@@ -8,6 +8,7 @@
 
 #include "base/async.h"
 #include "base/clock.h"
+#include "build/builds.h"
 #include "control/egress.h"
 #include "control/engine.h"
 #include "control/node.h"
@@ -25,6 +26,7 @@ struct Parts {  // all outlive the E2b
   const Clock& clock;
   // Of an API key that must have the scope.
   std::function<Task<control::Key>(std::string secret, control::Scope needed)> authenticate;
+  build::Builds* builds = nullptr;  // without: no templates are built
 };
 
 struct Options {

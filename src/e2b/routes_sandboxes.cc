@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/encoding.h"
+#include "e2b/builds.h"
 #include "e2b/copies.h"
 #include "e2b/network.h"
 #include "e2b/render.h"
@@ -52,6 +53,7 @@ Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout
   if (!wanted.settings.secure && !state.options.allow_unsecured)
     co_return fail(ErrorKind::invalid_argument, "unsecured_refused", "this server makes secured sandboxes only", "leave secure: false out, or start the server with --e2b-allow-unsecured");
   CO_TRY(std::string reference, template_reference(wanted.template_id));
+  reference = resolve_alias(state, reference);
   CO_TRY(const Sandbox sandbox, co_await make(state, tenant_of(exchange), std::move(wanted), std::move(reference)));
   CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
   CO_TRY(const Tokens tokens, co_await tokens_of(state, sandbox));

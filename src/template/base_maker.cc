@@ -79,6 +79,10 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   spec.memory_shared = true;
   spec.begin = vmm::VmSpec::Begin::boot;
   spec.disk.push_back({std::move(lower), vmm::DiskLayer::Format::raw, true});
+  if (!order.release.disk.empty()) {
+    TRY(Fd disk, open_release_disk(order.release));
+    spec.disk.push_back({std::move(disk), vmm::DiskLayer::Format::qcow2, true});
+  }
   spec.disk.push_back({std::move(upper), vmm::DiskLayer::Format::qcow2, false});
   return made;
 }
