@@ -45,7 +45,7 @@ int build_template(Console& console, BuildTemplateOptions options) {
 }
 
 int remove_local_template(Console& console, const std::filesystem::path& data_dir, const std::string& reference) {
-  const auto removed = tmpl::TemplateStore(data_dir / "templates").remove(reference);
+  const auto removed = tmpl::TemplateStore(data_dir / "templates", data_dir / "node" / "templates").remove(reference);
   if (removed) return 0;
   console.error(removed.error());
   return exit_status_of(removed.error());
