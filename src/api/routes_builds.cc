@@ -125,7 +125,6 @@ Task<> stream(Services& services, http::Exchange& exchange, std::string tenant, 
       break;
     }
     CO_TRY_VOID(co_await writer.keepalive());
-    if (before.state == build::BuildState::waiting) co_await sleep_for(std::chrono::seconds(1));
   }
   co_return co_await writer.finish();
 }

@@ -134,7 +134,7 @@ struct Role {
         keys(*store, system_clock()),
         services(loop.get_executor(), *store, engine, node, keys, system_clock()),
         builds(build_parts(loop.get_executor(), config)),
-        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured}),
+        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured, !config.tls_certificate.empty()}),
         egress(loop.get_executor(), (config.node_socket.parent_path() / "egress" / "egress.sock").string()) {
     services.egress = &egress;
     services.builds = &builds;

@@ -138,6 +138,9 @@ Task<std::vector<LogEntry>> Builds::log(std::string tenant, std::string id, std:
     }
     (void)co_await live->changed.wait_for(left);
   }
+  // One that waits for its turn says nothing yet.
+  const auto known = builds_.find(id);
+  if (known != builds_.end() && !is_over(known->second.state) && wait.count() > 0) co_await sleep_for(std::min(wait, milliseconds(500)));
   auto read = [this, id] { return files_.log(id); };
   CO_TRY(std::vector<LogEntry> all, co_await pool_.run(read));
   all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(from, all.size())));

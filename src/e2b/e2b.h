@@ -32,6 +32,7 @@ struct Parts {  // all outlive the E2b
 struct Options {
   std::string domain;            // names PORT-ID.<domain> lead into sandboxes; "": only the headers do
   bool allow_unsecured = false;  // sandboxes whose files and processes need no token
+  bool tls = false;              // the server's own address is served over TLS
 };
 
 struct State;

@@ -82,10 +82,13 @@ Task<> create(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 202, out);
 }
 
-// Where this request came to, for links.
-std::string here(const http::Exchange& exchange) {
+// Where this request came to, for links. The domain's names are always served over TLS.
+std::string here(const State& state, const http::Exchange& exchange) {
   const std::string host(exchange.headers().get("Host"));
-  const bool secure = exchange.attributes.contains("tls") || exchange.headers().get("X-Forwarded-Proto") == "https";
+  const std::string_view name = std::string_view(host).substr(0, host.rfind(':'));
+  const std::string& domain = state.options.domain;
+  const bool ours = !domain.empty() && (name == domain || name.ends_with("." + domain));
+  const bool secure = state.options.tls || ours || exchange.headers().get("X-Forwarded-Proto") == "https";
   return fmt::format("{}://{}", secure ? "https" : "http", host);
 }
 
@@ -96,7 +99,7 @@ Task<> file_link(State& state, http::Exchange& exchange) {
   auto look = [builds, tenant, hash] { return builds->uploads().find(tenant, hash); };
   CO_TRY(const auto found, co_await builds->pool().run(look));
   json::object out{{"present", found.has_value()}};
-  out["url"] = fmt::format("{}/templates/{}/files/{}?token={}", here(exchange), percent_encode(name), hash, percent_encode(upload_token(state, tenant, hash)));
+  out["url"] = fmt::format("{}/templates/{}/files/{}?token={}", here(state, exchange), percent_encode(name), hash, percent_encode(upload_token(state, tenant, hash)));
   co_return co_await reply(exchange, 201, out);
 }
 

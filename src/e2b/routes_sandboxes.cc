@@ -85,6 +85,7 @@ Task<std::vector<Found>> matching(State& state, std::string tenant, const ListRe
     filter.metadata = request.metadata;
     CO_TRY(const auto some, co_await state.parts.store.list_sandboxes(tenant, page, std::move(filter)));
     for (const Sandbox& sandbox : some) {
+      if (sandbox.metadata.contains("space.build")) continue;  // a template in the making
       const bool running = is_running(sandbox.state) && !state.moving.contains(sandbox.id), paused = is_paused(sandbox.state) || (is_running(sandbox.state) && !running);
       if (!(running && request.running) && !(paused && request.paused)) continue;
       if (!request.template_id.empty() && template_id_of(sandbox.template_reference) != request.template_id) continue;

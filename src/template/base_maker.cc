@@ -64,6 +64,8 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   if (::stat(order.release.rootfs.c_str(), &rootfs) != 0) return fail_errno(errno, "stat the root filesystem");
   if (static_cast<std::uint64_t>(rootfs.st_size) > std::uint64_t{order.size.disk_mib} << 20)
     return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", rootfs.st_size >> 20), "ask for a larger disk");
+  if (!order.release.disk.empty() && order.size.disk_mib < order.release.disk_mib)
+    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", order.release.disk_mib), "ask for a larger disk");
   TRY_VOID(make_overlay(order.folder / kOverlayFile, order.size.disk_mib));
   TRY_VOID(make_overlay(order.folder / kEmptyFile, order.size.disk_mib));
   auto made = std::make_shared<Prepared>();
