@@ -37,6 +37,23 @@ Result<json::object> render(const json::object& release) {
                       {"buildStatus", "ready"}};
 }
 
+// A release that a build of a client's made is shown under the client's name, and once: as what its tag `default` means, or its first tag.
+bool name_as_built(const State& state, json::object& shown) {
+  const std::string reference(shown.at("templateID").as_string());
+  if (!state.parts.builds || reference.find(":b-") == reference.npos) return true;
+  const std::string name = reference.substr(0, reference.find(':'));
+  const auto* tags = state.parts.builds->aliases().tags(name);
+  if (!tags) return true;
+  const auto usual = tags->find("default");
+  const build::AliasTag& meant = usual == tags->end() ? tags->begin()->second : usual->second;
+  if (meant.reference != reference) return false;
+  shown["templateID"] = name;
+  shown["aliases"] = json::array{name};
+  shown["names"] = json::array{name};
+  shown["buildID"] = build_uuid(meant.build);
+  return true;
+}
+
 Task<> list(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object answer, co_await ask_node(state, "/v1/templates"));
   JsonReader r(answer);
@@ -48,7 +65,7 @@ Task<> list(State& state, http::Exchange& exchange) {
     for (const json::value& item : *items) {
       if (!item.is_object()) continue;
       CO_TRY(json::object one, render(item.get_object()));
-      out.push_back(std::move(one));
+      if (name_as_built(state, one)) out.push_back(std::move(one));
     }
   co_return co_await reply(exchange, 200, out);
 }
