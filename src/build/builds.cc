@@ -264,7 +264,7 @@ Task<> Builds::remove_sandbox(std::string tenant, std::string sandbox) {
   operation.tenant = tenant;
   operation.sandbox = std::move(sandbox);
   operation.kind = control::OperationKind::remove;
-  operation.reason = "build";
+  operation.reason = "requested";
   operation.created_ms = parts_.clock.wall_ms();
   auto accepted = co_await parts_.engine.change(std::move(operation), std::nullopt);
   if (!accepted && accepted.error().kind == ErrorKind::not_found) co_return Result<>();
