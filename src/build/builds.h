@@ -94,6 +94,7 @@ class Builds {
   Task<control::Operation> wait_for(std::string tenant, std::string operation);
   Task<std::string> take_checkpoint(std::string tenant, std::string sandbox, std::string name);
   Task<> forget_checkpoint(std::string tenant, std::string checkpoint);
+  Task<json::object> publish_order(json::object order);
   Task<json::object> ask(std::string tenant, std::string method, std::string target);
 
   BuildParts parts_;

@@ -381,7 +381,7 @@ Task<> Run::publish() {
                       {"user", context_.user}, {"workdir", context_.workdir},     {"start", start},               {"ready", ready}};
   json::object order{{"operation", build_.id}, {"tenant", build_.tenant}, {"checkpoint", checkpoint}, {"name", build_.name}, {"tag", build_.tag}, {"config", std::move(config)}};
   say(ready.empty() ? "making its base" : "making its base: the start command runs, and the ready command is asked until it succeeds");
-  auto published = co_await b_.parts_.node.publish_template(std::move(order));
+  auto published = co_await b_.publish_order(std::move(order));
   (void)co_await b_.forget_checkpoint(build_.tenant, checkpoint);
   if (!published) co_return fail(std::move(published).error());
   JsonReader r(*published);

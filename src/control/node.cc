@@ -116,11 +116,6 @@ Task<NodeDone> Node::act(std::string sandbox, std::string verb, json::object bod
   co_return co_await change("POST", target_of(sandbox, "/" + verb), json::serialize(body));
 }
 
-Task<json::object> Node::publish_template(json::object order) {
-  sizes_.clear();  // that there is none of this name
-  co_return co_await ask("POST", "/v1/templates", json::serialize(order));
-}
-
 Task<std::vector<NodeSandbox>> Node::inventory() {
   CO_TRY(const json::object answer, co_await ask("GET", "/v1/sandboxes"));
   std::vector<NodeSandbox> out;

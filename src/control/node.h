@@ -42,9 +42,6 @@ class Node {
   // pause, resume, suspend, wake, stop, start, checkpoint, restore; `body` names the operation.
   Task<NodeDone> act(std::string sandbox, std::string verb, json::object body);
 
-  // {"operation","tenant","checkpoint","name","tag","config"?}; its name, tag and digest. Takes as long as making a base does.
-  Task<json::object> publish_template(json::object order);
-
   Task<std::vector<NodeSandbox>> inventory();
   Task<json::object> info();
   // The default size of a template. Remembered for a few seconds, so that a create costs no question. template_not_found.

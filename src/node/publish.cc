@@ -96,9 +96,14 @@ Task<> Publisher::copy_disk(std::shared_ptr<Source> source, std::filesystem::pat
     TRY(spec->memory, snapshot::new_guest_memory(std::uint64_t{kCopierMemory_mib} << 20));
     spec->memory_shared = true;
     spec->begin = vmm::VmSpec::Begin::boot;
+    // What is copied is all above the lowest two files: the root filesystem, and an empty image between it and the rest.
     for (const vmm::DiskLayer& layer : source->base->disk) {
       TRY(Fd file, layer.file.duplicate());
       spec->disk.push_back({std::move(file), layer.format, true});
+      if (spec->disk.size() > 1) continue;
+      TRY(Fd empty, open_file(into.parent_path(), O_TMPFILE | O_RDWR));
+      TRY_VOID(snapshot::write_empty_overlay(empty, std::uint64_t{source->record.size.disk_mib} << 20));
+      spec->disk.push_back({std::move(empty), vmm::DiskLayer::Format::qcow2, true});
     }
     for (Fd& layer : source->layers) spec->disk.push_back({std::move(layer), vmm::DiskLayer::Format::qcow2, true});
     TRY(Fd top, open_file(into, O_RDWR | O_CREAT | O_EXCL));
@@ -108,7 +113,7 @@ Task<> Publisher::copy_disk(std::shared_ptr<Source> source, std::filesystem::pat
   };
   CO_TRY_VOID(co_await parts_.disk.run(prepare));
   CO_TRY(const std::unique_ptr<vmm::Vm> vm, co_await parts_.driver.spawn(std::move(*spec)));
-  auto copied = co_await vm->flatten_disk(1);
+  auto copied = co_await vm->flatten_disk();
   if (copied) copied = co_await vm->close();
   // Before anything is read: the VMM must not write any more.
   auto destroyed = co_await vm->destroy();

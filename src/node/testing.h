@@ -31,7 +31,7 @@ class FakeVm : public vmm::Vm {
   Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
   Task<> switch_disk() override { co_return Result<>{}; }
-  Task<> flatten_disk(std::size_t) override { co_return Result<>{}; }
+  Task<> flatten_disk() override { co_return Result<>{}; }
   Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override { co_return Result<>{}; }
   asio::awaitable<void> ended() override { co_await sleep_for(std::chrono::hours(1)); }

@@ -76,9 +76,9 @@ class Vm {
   // needs a pause, nothing writes to the old top any more, though the VM still holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;
   virtual Task<> switch_disk() = 0;
-  // Copies what the generations above the lowest `keep` files hold into the top one, which then stands on those alone (2: a base's
-  // own files, when its template is a plain image). The VM may run or wait; takes as long as there is data.
-  virtual Task<> flatten_disk(std::size_t keep = 2) = 0;
+  // Copies what the generations above the base's own files hold into the top one, which then stands on the base alone. The VM may
+  // run; takes as long as there is data.
+  virtual Task<> flatten_disk() = 0;
   // Closes the disk's files in order and ends the process, at most for some seconds; destroy() must follow.
   virtual Task<> close() = 0;
   virtual Task<> destroy() = 0;                           // idempotent; nothing of the VM is left when it returns

@@ -80,11 +80,11 @@ Task<> qemu_switch_overlay(QemuAsk ask, std::string node) {
   co_return Result<>{};
 }
 
-Task<> qemu_flatten_disk(QemuAsk ask, std::size_t keep) {
+Task<> qemu_flatten_disk(QemuAsk ask) {
   CO_TRY(std::string top, co_await top_node(ask));
   const std::string job = "flatten";
-  // Nodes count from the bottom (qemu_arguments.cc). The name that is written into the image is never used.
-  json::object arguments{{"job-id", job}, {"device", std::move(top)}, {"base-node", fmt::format("disk{}", keep - 1)}, {"backing-file", "below"}, {"auto-dismiss", false}};
+  // The base's overlay is the second of the disk's files (qemu_arguments.cc). The name that is written into the image is never used.
+  json::object arguments{{"job-id", job}, {"device", std::move(top)}, {"base-node", "disk1"}, {"backing-file", "below"}, {"auto-dismiss", false}};
   CO_TRY_VOID(co_await ask("block-stream", std::move(arguments), nullptr));
   for (const auto end = std::chrono::steady_clock::now() + kFlattenLimit;;) {
     json::object none;

@@ -22,7 +22,7 @@ Task<std::string> qemu_add_overlay(QemuAsk ask, const Fd& file);
 // Puts that node on top of the disk, whatever its top is now. The VM is paused.
 Task<> qemu_switch_overlay(QemuAsk ask, std::string node);
 
-// Copies everything between the lowest `keep` files and the top of the disk into the top, inside the VMM's own jail. keep: 1 or more.
-Task<> qemu_flatten_disk(QemuAsk ask, std::size_t keep);
+// Copies everything between the base's overlay and the top of the disk into the top, inside the VMM's own jail.
+Task<> qemu_flatten_disk(QemuAsk ask);
 
 }  // namespace space::vmm

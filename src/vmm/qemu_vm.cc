@@ -328,7 +328,7 @@ Task<> QemuVm::switch_disk() {
   co_return co_await qemu_switch_overlay(state->asking(), std::move(next));
 }
 
-Task<> QemuVm::flatten_disk(std::size_t keep) { co_return co_await qemu_flatten_disk(state_->asking(), keep); }
+Task<> QemuVm::flatten_disk() { co_return co_await qemu_flatten_disk(state_->asking()); }
 
 Task<> QemuVm::close() {
   auto state = state_;

@@ -39,7 +39,7 @@ class QemuVm : public Vm {
   Task<wire::MemoryFiles> memory() override;
   Task<> prepare_disk(const Fd& overlay) override;
   Task<> switch_disk() override;
-  Task<> flatten_disk(std::size_t keep) override;
+  Task<> flatten_disk() override;
   Task<> close() override;
   Task<> destroy() override;
   asio::awaitable<void> ended() override;

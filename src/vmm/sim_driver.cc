@@ -76,7 +76,7 @@ class SimVm : public Vm {
   Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }
-  Task<> flatten_disk(std::size_t) override { co_return nothing_saved(); }
+  Task<> flatten_disk() override { co_return nothing_saved(); }
   Task<> close() override { co_return Result<>{}; }
   Task<> destroy() override {
     auto state = state_;
