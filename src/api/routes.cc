@@ -117,6 +117,7 @@ void add_routes(Services& services, http::Router& router) {
   add_event_routes(routes);
   add_data_routes(routes);
   add_egress_routes(routes);
+  add_build_routes(routes);
 }
 
 const std::string& tenant_of(const http::Exchange& exchange) {

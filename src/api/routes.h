@@ -62,6 +62,7 @@ void add_key_routes(Routes& routes);
 void add_system_routes(Routes& routes);
 void add_data_routes(Routes& routes);
 void add_egress_routes(Routes& routes);
+void add_build_routes(Routes& routes);  // publishing and building templates
 
 // A create's or a change's egress settings in the form that the store keeps: {"policy","limits"?,"credentials"?}, or a mode alone.
 Result<std::string> egress_document(const json::value& value);

@@ -19,6 +19,7 @@
 #include "api/tenancy.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "build/builds.h"
 #include "control/sqlite_store.h"
 #include "e2b/e2b.h"
 #include "http/tls.h"
@@ -132,9 +133,11 @@ struct Role {
         engine(loop.get_executor(), *store, node, system_clock(), engine_options(config)),
         keys(*store, system_clock()),
         services(loop.get_executor(), *store, engine, node, keys, system_clock()),
-        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured}),
+        builds(build_parts(loop.get_executor(), config)),
+        e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured, !config.tls_certificate.empty()}),
         egress(loop.get_executor(), (config.node_socket.parent_path() / "egress" / "egress.sock").string()) {
     services.egress = &egress;
+    services.builds = &builds;
     services.tenants_on_tcg = config.tenants_on_tcg;
     add_routes(services, router);
     http::Options options;
@@ -145,13 +148,17 @@ struct Role {
     server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return e2b.serve(exchange, native); }, options);
   }
   e2b::Parts e2b_parts(asio::any_io_executor loop) {
-    return {loop, *store, engine, node, &egress, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }};
+    return {loop, *store, engine, node, &egress, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }, &builds};
+  }
+  build::BuildParts build_parts(asio::any_io_executor loop, const ApiConfig& config) {
+    return {loop, *store, engine, node, &egress, system_clock(), database_of(config).parent_path()};
   }
   std::unique_ptr<control::Store> store;
   control::Node node;
   control::Engine engine;
   KeyRing keys;
   Services services;
+  build::Builds builds;
   e2b::E2b e2b;
   control::Egress egress;
   http::Router router;
@@ -193,6 +200,7 @@ Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
     co_return fail(ErrorKind::conflict, "no_key", "the database has no API key and there is no first.key", "remove the empty control/space.db and start again: a key is made then");
   CO_TRY_VOID(co_await admit_present_tenants(role.services));
   CO_TRY_VOID(co_await role.engine.start());
+  CO_TRY_VOID(co_await role.builds.start());
   CO_TRY_VOID(role.server->serve(std::move(opened.listener), opened.tls));
   if (opened.domain_listener) {
     CO_TRY_VOID(role.server->serve(std::move(opened.domain_listener), opened.domain_tls));
@@ -217,6 +225,7 @@ asio::awaitable<void> live(asio::io_context& loop, Role& role, Opened& opened, c
     log::info("api.stopping");
   }
   role.services.stopping = true;
+  role.builds.stop();
   role.engine.stop();
   role.services.appended.notify_all();
   co_await role.server->stop(kGrace);

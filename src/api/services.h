@@ -13,6 +13,10 @@
 #include "control/node.h"
 #include "control/store.h"
 
+namespace space::build {
+class Builds;
+}
+
 namespace space::api {
 
 // Answers that hold a secret are kept in memory alone, and only for a while.
@@ -43,6 +47,8 @@ struct Services {
   KeyRing& keys;
   const Clock& clock;
   control::Egress* egress = nullptr;  // without: sandboxes have no network (tests of other things)
+
+  build::Builds* builds = nullptr;  // without: no templates are built (tests of other things)
 
   Signal appended;  // events may have been appended; `appended_count` moves with it, so that nothing is missed
   std::uint64_t appended_count = 0;

@@ -25,27 +25,6 @@ void add_one(CLI::App& group, CommandLine& line, const char* verb, const char* w
   one->callback(choose(line, [value, command](Context& c) { return command(c, *value); }));
 }
 
-// Those that need no server: they work on the store of this machine.
-void add_template_build(CLI::App& group, CommandLine& line) {
-  auto o = std::make_shared<BuildTemplateOptions>();
-  CLI::App* build = group.add_subcommand("build", "Build a template on this machine and publish it; needs root and no server");
-  build->add_option("template", o->config.reference, "NAME or NAME:TAG; the name is that of a definition")->capture_default_str();
-  build->add_option("--lock", o->config.lock, "Use exactly the packages of this lock")->check(CLI::ExistingFile);
-  build->add_option("--prepared", o->config.prepared, "A folder filled ahead by the scripts `rootfs` and `kernel`")->check(CLI::ExistingDirectory);
-  build->add_flag("--if-absent", o->config.if_absent, "Leave a published template alone, but bring its agent up to date");
-  build->add_option("--recipes", o->config.recipes_dir, "Folder of definitions, when not the one of this program");
-  build->add_option("--agent", o->config.agent, "The agent, when not the one of this program");
-  build->add_option("--data-dir", o->data_dir, "Data folder of the server")->capture_default_str();
-  build->add_option("--templates-dir", o->config.templates_dir, "The store, when it is not below the data folder");
-  build->add_option("--cache-dir", o->config.cache_dir, "Where downloaded packages stay")->capture_default_str();
-  build->callback([o, &line] {
-    line.chosen = [o, &line] {
-      Console console(line.client.json);
-      return build_template(console, *o);
-    };
-  });
-}
-
 void add_template_remove(CLI::App& group, CommandLine& line) {
   struct Options {
     std::string reference;
@@ -86,10 +65,10 @@ void add_key_commands(CLI::App& app, CommandLine& line) {
 }  // namespace
 
 void add_admin_commands(CLI::App& app, CommandLine& line) {
-  CLI::App* templates = add_group(app, "template", "Templates: list, build, remove");
+  CLI::App* templates = add_group(app, "template", "Templates: list, build, publish, remove");
   templates->add_subcommand("ls", "List templates")->callback(choose(line, list_templates));
   add_template_remove(*templates, line);
-  add_template_build(*templates, line);
+  add_template_commands(*templates, line);
 
   CLI::App* operations = add_group(app, "ops", "Operations: what the server was asked to do");
   Text sandbox = std::make_shared<std::string>();

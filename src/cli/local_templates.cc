@@ -32,7 +32,7 @@ Result<tmpl::Release> build(Console& console, BuildTemplateOptions& options) {
 
 // As the server does it: the content goes with its last name, and then nobody may stand on it.
 Result<> remove_unneeded(const std::filesystem::path& data_dir, const std::string& reference) {
-  tmpl::TemplateStore templates(data_dir / "templates");
+  tmpl::TemplateStore templates(data_dir / "templates", data_dir / "node" / "templates");
   const auto release = templates.resolve(reference);
   if (!release) return templates.remove(reference);  // a damaged one may go; an unknown one is said to be
   TRY(const auto all, templates.list());

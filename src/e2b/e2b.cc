@@ -1,9 +1,12 @@
 #include "e2b/e2b.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
 #include "base/log.h"
+#include "e2b/builds.h"
 #include "e2b/state.h"
 
 namespace space::e2b {
@@ -19,13 +22,25 @@ std::string key_of(const http::Headers& headers) {
   return value.starts_with(kBearer) ? std::string(value.substr(kBearer.size())) : std::string();
 }
 
+// What makes, names or takes away templates. DELETE /templates/{x} also removes snapshots, which are a tenant's own: its handler asks.
+bool changes_templates(const http::Exchange& exchange) {
+  const auto& path = exchange.target().segments;
+  const bool versioned = path.size() > 1 && (path[0] == "v2" || path[0] == "v3");
+  if (path[versioned ? 1 : 0] != "templates") return false;
+  if (exchange.method() == "GET") return path.size() == 4 && path[2] == "files";
+  return !(exchange.method() == "DELETE" && path.size() == 2 && path[1] != "tags");
+}
+
 // Every route but /health needs a key.
 Task<> identify(State& state, http::Exchange& exchange, const http::Handler& next) {
-  if (exchange.target().segments[0] == "health") co_return co_await next(exchange);
+  if (exchange.target().segments[0] == "health" || is_signed_upload(exchange)) co_return co_await next(exchange);
   std::string secret = key_of(exchange.headers());
   if (secret.empty()) co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY", "`space e2b env` prints what to set");
-  const control::Scope needed = exchange.method() == "GET" ? control::Scope::read : control::Scope::run;
+  const control::Scope needed = changes_templates(exchange) ? control::Scope::publish : exchange.method() == "GET" ? control::Scope::read : control::Scope::run;
   CO_TRY(const control::Key key, co_await state.parts.authenticate(std::move(secret), needed));
+  if (needed == control::Scope::publish && key.tenant != control::kDefaultTenant)
+    co_return fail(ErrorKind::permission_denied, "host_only", "templates are shared by every tenant of this server, and made by those who keep it",
+                   fmt::format("use a key of the tenant `{}`", control::kDefaultTenant));
   exchange.attributes["tenant"] = key.tenant;
   exchange.attributes["key"] = key.id;
   co_return co_await next(exchange);
@@ -81,6 +96,7 @@ E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::mov
   add_snapshot_routes(state);
   add_figure_routes(state);
   add_template_routes(state);
+  add_build_routes(state);
   add_missing_routes(state);
   state.parts.engine.on_deadline([&state](control::Sandbox sandbox) { return at_deadline(state, std::move(sandbox)); });
 }

@@ -8,6 +8,7 @@
 
 #include "base/async.h"
 #include "base/clock.h"
+#include "build/builds.h"
 #include "control/egress.h"
 #include "control/engine.h"
 #include "control/node.h"
@@ -25,11 +26,13 @@ struct Parts {  // all outlive the E2b
   const Clock& clock;
   // Of an API key that must have the scope.
   std::function<Task<control::Key>(std::string secret, control::Scope needed)> authenticate;
+  build::Builds* builds = nullptr;  // without: no templates are built
 };
 
 struct Options {
   std::string domain;            // names PORT-ID.<domain> lead into sandboxes; "": only the headers do
   bool allow_unsecured = false;  // sandboxes whose files and processes need no token
+  bool tls = false;              // the server's own address is served over TLS
 };
 
 struct State;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/encoding.h"
+#include "e2b/builds.h"
 #include "e2b/copies.h"
 #include "e2b/network.h"
 #include "e2b/render.h"
@@ -52,6 +53,7 @@ Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout
   if (!wanted.settings.secure && !state.options.allow_unsecured)
     co_return fail(ErrorKind::invalid_argument, "unsecured_refused", "this server makes secured sandboxes only", "leave secure: false out, or start the server with --e2b-allow-unsecured");
   CO_TRY(std::string reference, template_reference(wanted.template_id));
+  reference = resolve_alias(state, reference);
   CO_TRY(const Sandbox sandbox, co_await make(state, tenant_of(exchange), std::move(wanted), std::move(reference)));
   CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
   CO_TRY(const Tokens tokens, co_await tokens_of(state, sandbox));
@@ -83,6 +85,7 @@ Task<std::vector<Found>> matching(State& state, std::string tenant, const ListRe
     filter.metadata = request.metadata;
     CO_TRY(const auto some, co_await state.parts.store.list_sandboxes(tenant, page, std::move(filter)));
     for (const Sandbox& sandbox : some) {
+      if (sandbox.metadata.contains("space.build")) continue;  // a template in the making
       const bool running = is_running(sandbox.state) && !state.moving.contains(sandbox.id), paused = is_paused(sandbox.state) || (is_running(sandbox.state) && !running);
       if (!(running && request.running) && !(paused && request.paused)) continue;
       if (!request.template_id.empty() && template_id_of(sandbox.template_reference) != request.template_id) continue;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "e2b/builds.h"
 #include "e2b/copies.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
@@ -94,6 +95,8 @@ Task<> list_snapshots(State& state, http::Exchange& exchange) {
 Task<> delete_template(State& state, http::Exchange& exchange) {
   CO_TRY(const std::string reference, template_reference(exchange.param("template")));
   const std::string wanted = template_id_of(reference);
+  CO_TRY(const bool built, co_await remove_built(state, exchange));
+  if (built) co_return co_await reply_empty(exchange);
   CO_TRY(const std::vector<Snapshot> found, co_await find_snapshots(state, tenant_of(exchange), wanted));
   if (found.empty())
     co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("there is no snapshot '{}' of yours", wanted), "templates are removed with `space template rm`");

@@ -1,6 +1,7 @@
 // Templates as E2B shows them, and what of E2B this server does not do: each says so, and what to do in its place.
 #include <fmt/format.h>
 
+#include "e2b/builds.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
 
@@ -36,6 +37,23 @@ Result<json::object> render(const json::object& release) {
                       {"buildStatus", "ready"}};
 }
 
+// A release that a build of a client's made is shown under the client's name, and once: as what its tag `default` means, or its first tag.
+bool name_as_built(const State& state, json::object& shown) {
+  const std::string reference(shown.at("templateID").as_string());
+  if (!state.parts.builds || reference.find(":b-") == reference.npos) return true;
+  const std::string name = reference.substr(0, reference.find(':'));
+  const auto* tags = state.parts.builds->aliases().tags(name);
+  if (!tags) return true;
+  const auto usual = tags->find("default");
+  const build::AliasTag& meant = usual == tags->end() ? tags->begin()->second : usual->second;
+  if (meant.reference != reference) return false;
+  shown["templateID"] = name;
+  shown["aliases"] = json::array{name};
+  shown["names"] = json::array{name};
+  shown["buildID"] = build_uuid(meant.build);
+  return true;
+}
+
 Task<> list(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object answer, co_await ask_node(state, "/v1/templates"));
   JsonReader r(answer);
@@ -47,14 +65,14 @@ Task<> list(State& state, http::Exchange& exchange) {
     for (const json::value& item : *items) {
       if (!item.is_object()) continue;
       CO_TRY(json::object one, render(item.get_object()));
-      out.push_back(std::move(one));
+      if (name_as_built(state, one)) out.push_back(std::move(one));
     }
   co_return co_await reply(exchange, 200, out);
 }
 
 Task<> alias(State& state, http::Exchange& exchange) {
   CO_TRY(const std::string reference, template_reference(exchange.param("alias")));
-  auto found = co_await ask_node(state, "/v1/templates/" + reference);
+  auto found = co_await ask_node(state, "/v1/templates/" + resolve_alias(state, reference));
   if (!found && found.error().kind == ErrorKind::not_found)
     co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", exchange.param("alias")));
   if (!found) co_return fail(std::move(found).error());
@@ -67,8 +85,6 @@ Task<> missing(State&, http::Exchange&) {
   co_return fail(ErrorKind::invalid_argument, "not_supported", kWhat);
 }
 
-constexpr const char* kBuilds = "this server builds no templates for SDK clients: an operator builds them with `space template build`";
-constexpr const char* kTags = "this server's template tags are set when a template is published";
 constexpr const char* kVolumes = "this server has no volumes: keep files in the sandbox";
 constexpr const char* kSecrets = "this server keeps no secrets for SDK clients";
 constexpr const char* kTeams = "this server knows API keys and no teams: set E2B_API_KEY in place of a login";
@@ -92,13 +108,6 @@ void add_missing_routes(State& state) {
   add(state, "DELETE", "/secrets/{secret}", missing<kSecrets>);
   for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE"}) add(state, method, "/volumecontent/{volume}/{kind}", missing<kVolumes>);
   add(state, "GET", "/teams", missing<kTeams>);
-  add(state, "POST", "/v3/templates", missing<kBuilds>);
-  add(state, "GET", "/templates/{template}/files/{hash}", missing<kBuilds>);
-  add(state, "POST", "/v2/templates/{template}/builds/{build}", missing<kBuilds>);
-  add(state, "GET", "/templates/{template}/builds/{build}/status", missing<kBuilds>);
-  add(state, "POST", "/templates/tags", missing<kTags>);
-  add(state, "DELETE", "/templates/tags", missing<kTags>);
-  add(state, "GET", "/templates/{template}/tags", missing<kTags>);
 }
 
 }  // namespace space::e2b

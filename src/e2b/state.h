@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
+#include "base/random.h"
 #include "e2b/e2b.h"
 #include "e2b/request.h"
 #include "e2b/settings.h"
@@ -21,10 +23,11 @@ struct Sample {  // of a sandbox's own figures
 };
 
 struct State {
-  State(Parts p, Options o) : parts(std::move(p)), options(std::move(o)), moved(parts.executor) {}
+  State(Parts p, Options o) : parts(std::move(p)), options(std::move(o)), moved(parts.executor) { random_bytes(link_key); }
   Parts parts;
   Options options;
   http::Router router;
+  Sha256 link_key{};  // proves links for uploads; of this process
   std::map<std::string, std::shared_ptr<const Settings>> known;  // by sandbox; what the store has too
   std::set<std::string> moving;                                  // sandboxes that are being paused or woken
   Signal moved;                                                  // one of them is not any more
@@ -72,6 +75,7 @@ void add_lifecycle_routes(State& state);
 void add_snapshot_routes(State& state);   // snapshots, forks
 void add_figure_routes(State& state);    // metrics, logs
 void add_template_routes(State& state);
+void add_build_routes(State& state);
 void add_missing_routes(State& state);   // what E2B has and this server has not
 using Handler = Task<> (*)(State&, http::Exchange&);
 void add(State& state, std::string_view method, std::string_view pattern, Handler handler);

@@ -17,6 +17,7 @@
 #include "node/gateway.h"
 #include "node/machine.h"
 #include "node/ports.h"
+#include "node/publish.h"
 #include "node/privileges.h"
 #include "node/recovery.h"
 #include "node/retention.h"
@@ -68,7 +69,7 @@ struct Folders {
 class Node {
  public:
   Node(const NodeConfig& config, const Folders& folders)
-      : config_(config), folders_(folders), executor_(loop_.get_executor()), records_(folders.node), templates_(folders.templates), events_(executor_) {}
+      : config_(config), folders_(folders), executor_(loop_.get_executor()), records_(folders.node), published_(folders.node / "templates"), templates_(folders.templates, published_.root()), events_(executor_) {}
 
   Result<> run() {
     Result<> outcome;
@@ -104,11 +105,16 @@ class Node {
 
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
     CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
+    CO_TRY_VOID(co_await disk_.run([this] { return published_.sweep(); }));
+    const Publisher::Parts publishing{templates_, published_, *bases_, *vault_, *driver_, disk_, system_clock()};
+    Publisher publisher(executor_, publishing);
     RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
     routes.bases = bases_.get();
+    routes.publisher = &publisher;
     http::Router router;
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
+    add_publish_routes(router, routes);
     add_sandbox_routes(router, routes);
     add_command_routes(router, routes);
     add_file_routes(router, routes);
@@ -237,6 +243,7 @@ class Node {
   asio::any_io_executor executor_;
   BlockingPool disk_{kDiskThreads};
   RecordStore records_;
+  tmpl::PublishedStore published_;
   tmpl::TemplateStore templates_;
   Events events_;
   std::shared_ptr<wire::WardenClient> warden_;

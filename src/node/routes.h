@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "http/router.h"
+#include "node/publish.h"
 #include "node/sandboxes.h"
 #include "node/tokens.h"
 #include "template/release.h"
@@ -27,9 +28,11 @@ struct RouteParts {  // all outlive the router
   Vault& vault;
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
   BaseSource* bases = nullptr;    // of templates, to be told about
+  Publisher* publisher = nullptr;  // without: nothing is published (tests of other things)
 };
 
 void add_node_routes(http::Router& router, RouteParts& parts);      // info, events, templates
+void add_publish_routes(http::Router& router, RouteParts& parts);    // checkpoints as templates, for the api role
 void add_sandbox_routes(http::Router& router, RouteParts& parts);   // lifecycle, for the api role
 void add_command_routes(http::Router& router, RouteParts& parts);   // data plane: command sessions
 void add_checkpoint_routes(http::Router& router, RouteParts& parts);  // checkpoints of a tenant, for the api role

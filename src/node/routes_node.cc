@@ -14,10 +14,15 @@ namespace {
 constexpr std::chrono::seconds kKeepalive{15};
 
 json::object release_json(const tmpl::Release& r) {
+  json::object env;
+  for (const auto& [name, value] : r.env) env[name] = value;
   return {{"name", r.name},       {"tag", r.tag},
           {"digest", r.digest},   {"created_at", rfc3339(r.created_ms)},
           {"cpus", r.cpus},       {"memory_mib", r.memory_mib},
-          {"disk_mib", r.disk_mib}, {"rootfs_bytes", r.rootfs_bytes}};
+          {"disk_mib", r.disk_mib}, {"rootfs_bytes", r.rootfs_bytes},
+          {"env", std::move(env)}, {"user", r.user},
+          {"workdir", r.workdir}, {"start", r.start},
+          {"ready", r.ready},     {"published", !r.disk.empty()}};
 }
 
 // With the state of its bases.

@@ -100,6 +100,21 @@ Result<std::string> base_key(const Release& release, const vmm::Size& size, cons
   return hex_encode(sha256(std::string_view(all)));
 }
 
+Result<Fd> open_release_disk(const Release& release) {
+  TRY(Fd fd, open_file(release.disk, O_RDONLY));
+  struct stat st {};
+  if (::fstat(fd.get(), &st) != 0) return fail_errno(errno, "fstat");
+  const bool same_length = static_cast<std::uint64_t>(st.st_size) == release.disk_bytes;
+  Sha256 digest{};
+  if (same_length) {
+    TRY(digest, sha256_of_file(fd));
+  }
+  if (!same_length || digest_name(digest) != release.disk_digest)
+    return fail(ErrorKind::unsupported, "template_corrupt", fmt::format("the disk of template {}:{} is not what was published", release.name, release.tag),
+                fmt::format("remove it with 'space template rm {}:{}' and publish it again", release.name, release.tag));
+  return fd;
+}
+
 Result<BaseFile> seal_file(const fs::path& path) {
   TRY(const Fd fd, open_file(path, O_RDWR));
   if (::fchmod(fd.get(), 0400) != 0) return fail_errno(errno, "fchmod");
@@ -134,6 +149,10 @@ Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::s
   TRY(Fd rootfs, open_file(release.rootfs, O_RDONLY));
   TRY(Fd overlay, open_verified(folder, kOverlayFile, manifest->overlay));
   base->disk.push_back({std::move(rootfs), vmm::DiskLayer::Format::raw, true});
+  if (!release.disk.empty()) {
+    TRY(Fd disk, open_release_disk(release));
+    base->disk.push_back({std::move(disk), vmm::DiskLayer::Format::qcow2, true});
+  }
   base->disk.push_back({std::move(overlay), vmm::DiskLayer::Format::qcow2, true});
   TRY(base->empty_overlay, open_verified(folder, kEmptyFile, manifest->empty_overlay));
   return std::shared_ptr<const Base>(std::move(base));

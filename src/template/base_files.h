@@ -41,6 +41,9 @@ inline constexpr std::string_view kGone = ".gone-";  // before the name of a fol
 // 64 hex digits over everything that a base depends on. Reads kernel and initramfs.
 Result<std::string> base_key(const Release& release, const vmm::Size& size, const std::string& state_key);
 
+// The disk of a published release, every byte verified: template_corrupt when it is not what it was.
+Result<Fd> open_release_disk(const Release& release);
+
 // Length and digest of a file that is complete; makes it durable.
 Result<BaseFile> seal_file(const std::filesystem::path& path);
 

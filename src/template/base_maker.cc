@@ -64,6 +64,8 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   if (::stat(order.release.rootfs.c_str(), &rootfs) != 0) return fail_errno(errno, "stat the root filesystem");
   if (static_cast<std::uint64_t>(rootfs.st_size) > std::uint64_t{order.size.disk_mib} << 20)
     return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", rootfs.st_size >> 20), "ask for a larger disk");
+  if (!order.release.disk.empty() && order.size.disk_mib < order.release.disk_mib)
+    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", order.release.disk_mib), "ask for a larger disk");
   TRY_VOID(make_overlay(order.folder / kOverlayFile, order.size.disk_mib));
   TRY_VOID(make_overlay(order.folder / kEmptyFile, order.size.disk_mib));
   auto made = std::make_shared<Prepared>();
@@ -79,6 +81,10 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   spec.memory_shared = true;
   spec.begin = vmm::VmSpec::Begin::boot;
   spec.disk.push_back({std::move(lower), vmm::DiskLayer::Format::raw, true});
+  if (!order.release.disk.empty()) {
+    TRY(Fd disk, open_release_disk(order.release));
+    spec.disk.push_back({std::move(disk), vmm::DiskLayer::Format::qcow2, true});
+  }
   spec.disk.push_back({std::move(upper), vmm::DiskLayer::Format::qcow2, false});
   return made;
 }

@@ -75,7 +75,10 @@ std::string release_digest(const std::string& tree_digest, const RuntimeConfig& 
   for (const auto& [key, value] : config.env) env[key] = value;
   const auto text = fmt::format("space-template 1\ntree {}\ncpus {}\nmemory_mib {}\ndisk_mib {}\nenv {}\nuser {}\nworkdir {}\n", tree_digest, config.cpus,
                                 config.memory_mib, config.disk_mib, json::serialize(env), json::serialize(json::string(config.user)),
-                                json::serialize(json::string(config.workdir)));
+                                json::serialize(json::string(config.workdir))) +
+                    (config.start.empty() && config.ready.empty()
+                         ? std::string()
+                         : fmt::format("start {}\nready {}\n", json::serialize(json::string(config.start)), json::serialize(json::string(config.ready))));
   return digest_name(sha256(text));
 }
 

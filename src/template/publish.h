@@ -16,7 +16,9 @@ struct RuntimeConfig {
   std::map<std::string, std::string> env;
   std::string user = "user";
   std::string workdir;
+  std::string start, ready;  // lines for the shell: started before the base is saved, and asked until it succeeds; "": none
 };
+inline constexpr std::size_t kMostCommand = 32 << 10;  // bytes of such a line
 
 struct NewRelease {
   std::string name, tag;

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "template/layout.h"
+#include "template/published.h"
 
 namespace space::tmpl {
 namespace fs = std::filesystem;
@@ -138,13 +139,23 @@ Result<Release> TemplateStore::resolve(std::string_view reference) const {
   const Layout layout(root_);
   TRY(auto wanted, parse_reference(reference));
   if (wanted.digest.empty()) {
-    TRY(auto record, read_tag(layout, wanted.name, wanted.tag));
-    return read_content(layout, wanted.name, wanted.tag, record);
+    auto record = read_tag(layout, wanted.name, wanted.tag);
+    if (!record && record.error().kind == ErrorKind::not_found && !published_.empty())
+      return PublishedStore(published_).read(*this, wanted.name, wanted.tag);
+    if (!record) return fail(std::move(record).error());
+    return read_content(layout, wanted.name, wanted.tag, *record);
   }
   TRY(auto tags, tag_names(layout));
   for (const auto& [name, tag] : tags) {
     auto record = read_tag(layout, name, tag);
     if (record && record->digest == wanted.digest) return read_content(layout, name, tag, *record);
+  }
+  if (published_.empty()) return not_found(reference);
+  const PublishedStore published(published_);
+  TRY(auto more, published.tags());
+  for (const auto& [name, tag] : more) {
+    auto record = published.tag(name, tag);
+    if (record && record->digest == wanted.digest) return published.read(*this, name, tag);
   }
   return not_found(reference);
 }
@@ -152,6 +163,10 @@ Result<Release> TemplateStore::resolve(std::string_view reference) const {
 Result<std::vector<Release>> TemplateStore::list() const {
   const Layout layout(root_);
   TRY(auto tags, tag_names(layout));
+  if (!published_.empty()) {
+    TRY(auto more, PublishedStore(published_).tags());
+    tags.insert(tags.end(), more.begin(), more.end());
+  }
   std::vector<Release> out;
   for (const auto& [name, tag] : tags) {
     auto release = resolve(name + ":" + tag);
@@ -166,6 +181,20 @@ Result<std::vector<Release>> TemplateStore::list() const {
 Result<> TemplateStore::remove(std::string_view reference) {
   const Layout layout(root_);
   TRY(auto wanted, parse_reference(reference));
+  if (!published_.empty()) {
+    const PublishedStore published(published_);
+    TRY(auto theirs, published.tags());
+    bool found = false;
+    for (const auto& [name, tag] : theirs) {
+      auto record = published.tag(name, tag);
+      const bool chosen = wanted.digest.empty() ? name == wanted.name && tag == wanted.tag : record && record->digest == wanted.digest;
+      if (!chosen) continue;
+      TRY_VOID(published.remove(name, tag));
+      if (record) TRY_VOID(published.drop(record->digest));
+      found = true;
+    }
+    if (found) return {};
+  }
   auto lock = layout.lock();
   if (!lock && lock.error().kind == ErrorKind::permission_denied)
     return fail(ErrorKind::permission_denied, "template_store_owner", "templates belong to root on the server's machine, and the server does not run as root",
@@ -190,6 +219,11 @@ Result<> TemplateStore::remove(std::string_view reference) {
   }
   if (!found) return not_found(reference);
 
+  // What was published out of sandboxes stands on its release's files, whatever names that has.
+  if (!published_.empty()) {
+    TRY(auto below, PublishedStore(published_).parents());
+    kept.insert(kept.end(), below.begin(), below.end());
+  }
   auto contents = list_directory(layout.contents());
   if (!contents) return {};
   for (const auto& folder : *contents) {

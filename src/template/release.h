@@ -26,6 +26,12 @@ struct Release {
   std::filesystem::path kernel;        // uncompressed ELF
   std::filesystem::path initramfs;     // holds the agent and the modules; belongs to this installation, not to the digest
   std::uint64_t rootfs_bytes = 0;      // allocated
+  // Of a release that was published out of a sandbox (published.h); "" otherwise.
+  std::string stands_on;               // digest of the release whose rootfs lies below
+  std::filesystem::path disk;          // qcow2 over the rootfs, read-only
+  std::string disk_digest;
+  std::uint64_t disk_bytes = 0;
+  std::string start, ready;            // commands that ran before its bases were saved
 };
 
 // "base", "base:latest" or "sha256:…" taken apart. Without a tag, "latest". Either `digest` or `name` and `tag` are set.
@@ -38,7 +44,8 @@ Result<Reference> parse_reference(std::string_view text);  // invalid_argument/t
 // and takes a lock, so that several programs may build and remove at once. Nothing is cached: each call reads the disk.
 class TemplateStore {
  public:
-  explicit TemplateStore(std::filesystem::path root) : root_(std::move(root)) {}
+  // `published`: the folder of what a server published out of sandboxes (published.h); "": none. A name:tag of the system's goes first.
+  explicit TemplateStore(std::filesystem::path root, std::filesystem::path published = {}) : root_(std::move(root)), published_(std::move(published)) {}
   const std::filesystem::path& root() const { return root_; }
 
   // Unknown: not_found/template_not_found. A release whose parts are missing or damaged: corrupt/template_corrupt, by name.
@@ -47,7 +54,7 @@ class TemplateStore {
   Result<> remove(std::string_view reference);  // the tag, or every tag of a digest; the content goes when no tag names it
 
  private:
-  std::filesystem::path root_;
+  std::filesystem::path root_, published_;
 };
 
 }  // namespace space::tmpl

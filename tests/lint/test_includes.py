@@ -19,8 +19,9 @@ MAY_INCLUDE = {
     "template": {"base", "http", "wire", "vmm", "net", "snapshot"},
     "node": {"base", "http", "wire", "vmm", "net", "snapshot", "template"},
     "control": {"base", "http", "wire"},
-    "api": {"base", "http", "wire", "control", "e2b"},
-    "e2b": {"base", "http", "wire", "control"},
+    "build": {"base", "http", "wire", "control"},
+    "api": {"base", "http", "wire", "control", "build", "e2b"},
+    "e2b": {"base", "http", "wire", "control", "build"},
     "egress": {"base", "http", "wire"},
     # The command starts the roles through their entry headers, builds templates and keeps the store in order; otherwise it is a client.
     "cli": {"base", "http", "template", "snapshot"},

@@ -75,7 +75,7 @@ class Separation(ServerTest):
         operation = cls.api.ok("GET", "/v1/operations")["operations"][0]["id"]
         # What is ours, by the names that path parameters have.
         cls.names = {"id": cls.sandbox.id, "session": command.session, "operation": operation, "key": own_key["id"], "ref": "base:latest",
-                     "port": "8080", "name": "separation", "checkpoint": UNKNOWN, "a": "filesystem", "b": "x"}
+                     "port": "8080", "name": "separation", "checkpoint": UNKNOWN, "build": UNKNOWN, "digest": "a" * 64, "a": "filesystem", "b": "x"}
         cls.nobodys = {**cls.names, "id": UNKNOWN, "session": UNKNOWN, "operation": UNKNOWN, "key": UNKNOWN}
         cls.keys = {scope: cls.key(scopes=[scope]) for scope in ("read", "run", "publish", "admin")}
         cls.other = cls.key(tenant="second", scopes=["admin"])
