@@ -26,6 +26,11 @@ _BARS = [
     Bar('density.idle', 'density', '% core', 'max', 1.2, 'CPU of 50 idle running sandboxes; peer: 50 bare clones'),
     Bar('density.paused', 'density', '% core', 'max', 1, 'CPU of 50 paused sandboxes', peer=False),
     Bar('churn.leaks', 'churn', 'things', 'max', 0, 'left over after 200 create+exec+delete, in a row and 8 at a time', peer=False),
+    Bar('e2b.methods', 'e2b_methods', 'share', 'min', 1.0, 'public methods of the JavaScript SDK that work, of those that a self-hosted server can serve', peer=False),
+    Bar('e2b.methods-python', 'e2b_methods', 'share', 'min', 1.0, 'the same for Python', peer=False),
+    Bar('e2b.roundtrip', 'e2b', 'ms', 'max', 1.4, 'create + echo hi + kill through the JavaScript SDK; peer: the same three steps natively from the same runtime'),
+    Bar('e2b.parallel', 'e2b', 'outputs', 'max', 0, 'lost or mixed outputs of 100 concurrent commands on one sandbox and on 20 sandboxes', peer=False),
+    Bar('e2b-files.memory', 'e2b_files', 'MiB', 'max', 1.1, 'memory of node, api and agent during 1 GB up and down; peer: before'),
 ]
 ALL = {bar.name: bar for bar in _BARS}
 

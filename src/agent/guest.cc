@@ -74,6 +74,11 @@ class RealGuest : public Guest {
     return write_small("/run/space/load", json, 0644);
   }
 
+  Result<> set_environment(const std::string& json) override {
+    ::mkdir("/run/space", 0755);
+    return write_small("/run/space/environment", json, 0644);  // every process of every user has it anyway
+  }
+
   std::string hooks_folder() const override { return "/etc/space/load.d"; }
 
  private:
@@ -104,6 +109,7 @@ class NoGuest : public Guest {
   Result<> set_machine_id(const std::string&) override { return {}; }
   Result<> set_authority(const std::string&) override { return {}; }
   Result<> announce(const std::string&) override { return {}; }
+  Result<> set_environment(const std::string&) override { return {}; }
   std::string hooks_folder() const override { return {}; }
 };
 

@@ -19,6 +19,7 @@ class Guest {
   virtual Result<> set_machine_id(const std::string& machine_id) = 0; // /etc/machine-id
   virtual Result<> set_authority(const std::string& pem) = 0;         // see authority.h
   virtual Result<> announce(const std::string& json) = 0;             // the event file /run/space/load, replaced by rename
+  virtual Result<> set_environment(const std::string& json) = 0;      // /run/space/environment, replaced by rename
   virtual std::string hooks_folder() const = 0;                       // "": none
 };
 

@@ -16,6 +16,7 @@ struct RuntimeConfig {
   std::map<std::string, std::string> env;
   std::string user = "user";
   std::string workdir;
+  std::string start, ready;  // commands: what runs from the first moment on, and what succeeds when that serves; "": none
 };
 
 struct NewRelease {
