@@ -41,6 +41,11 @@ _BARS = [
     Bar('chain.wake', 'chain', 'ms', 'max', 1.5, 'wake after 50 checkpoints until a command answered; peer: after 5'),
     Bar('snapshots.overhead', 'snapshots', 'ms', 'max', 1.05, 'build-like work with automatic snapshots of the disk; peer: the same work without'),
     Bar('snapshots.iops', 'snapshots', '1/s', 'min', 0.9, 'random reads of 4 KiB after 1,000 snapshots; peer: a fresh disk'),
+    Bar('e2b.methods', 'e2b_methods', 'share', 'min', 1.0, 'public methods of the JavaScript SDK that work, of those that a self-hosted server can serve', peer=False),
+    Bar('e2b.methods-python', 'e2b_methods', 'share', 'min', 1.0, 'the same for Python', peer=False),
+    Bar('e2b.roundtrip', 'e2b', 'ms', 'max', 1.4, 'create + echo hi + kill through the JavaScript SDK; peer: the same three steps natively from the same runtime'),
+    Bar('e2b.parallel', 'e2b', 'outputs', 'max', 0, 'lost or mixed outputs of 100 concurrent commands on one sandbox and on 20 sandboxes', peer=False),
+    Bar('e2b-files.memory', 'e2b_files', 'MiB', 'max', 1.1, 'memory of node, api and agent during 1 GB up and down; peer: before'),
 ]
 ALL = {bar.name: bar for bar in _BARS}
 

@@ -133,6 +133,7 @@ Result<json::object> envd_entry(const std::string& path, const Accounts& account
     shown = there ? behind.st_mode : 0;
   }
   out["type"] = kind_of(shown);
+  if (S_ISLNK(st.st_mode)) out["isSymlink"] = true;
   out["size"] = std::to_string(st.st_size);
   out["mode"] = shown & 0777;
   out["permissions"] = permissions(st.st_mode);

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kHead = 5;
 constexpr unsigned char kCompressed = 1, kEnd = 2;
 constexpr std::string_view kUnaryType = "application/json", kStreamType = "application/connect+json";
+constexpr std::string_view kUnaryProto = "application/proto", kStreamProto = "application/connect+proto";
 
 struct Name {
   std::string_view code;
@@ -34,54 +35,77 @@ constexpr std::array<Name, 16> kNames{{{"canceled", 499},
                                        {"data_loss", 500},
                                        {"unauthenticated", 401}}};
 
-bool is_type(const http::Exchange& exchange, std::string_view wanted) {
+// What the client speaks: JSON, or protobuf with the messages of the method.
+struct Codec {
+  std::string_view type;
+  const proto::Message *request = nullptr, *answer = nullptr;
+};
+
+std::string_view media_type(const http::Exchange& exchange) {
   const std::string_view type = exchange.headers().get("Content-Type");
   std::string_view name = type.substr(0, type.find(';'));
   while (name.ends_with(' ')) name.remove_suffix(1);
-  return http::equal_no_case(name, wanted);
+  return name;
+}
+
+std::optional<Codec> codec_of(const http::Exchange& exchange, bool streamed) {
+  const std::string_view type = media_type(exchange);
+  if (http::equal_no_case(type, streamed ? kStreamType : kUnaryType)) return Codec{streamed ? kStreamType : kUnaryType, nullptr, nullptr};
+  if (!http::equal_no_case(type, streamed ? kStreamProto : kUnaryProto)) return std::nullopt;
+  const std::string_view raw = exchange.target().raw, path = raw.substr(0, raw.find('?'));
+  const proto::Message* request = proto::request_of(path);
+  if (!request) return std::nullopt;
+  return Codec{streamed ? kStreamProto : kUnaryProto, request, proto::answer_of(path)};
 }
 
 // Connect's answer to a codec that is not spoken here: the client then says so, and no handler ran.
-Task<> refuse_type(http::Exchange& exchange, std::string_view wanted) {
+Task<> refuse_type(http::Exchange& exchange, bool streamed) {
   http::Response response;
   response.status = 415;
-  response.headers.set("Accept-Post", std::string(wanted));
+  response.headers.set("Accept-Post", streamed ? fmt::format("{}, {}", kStreamType, kStreamProto) : fmt::format("{}, {}", kUnaryType, kUnaryProto));
   co_return co_await exchange.reply(std::move(response));
 }
 
-Result<json::object> message(std::string_view text) { return parse_json_object(text.empty() ? "{}" : text, kMostMessage); }
+Result<json::object> message(const Codec& codec, std::string_view text) {
+  if (codec.request) return proto::decode(*codec.request, text);
+  return parse_json_object(text.empty() ? "{}" : text, kMostMessage);
+}
 
-Task<json::object> call(http::Exchange& exchange, const Unary& handler) {
+Task<json::object> call(http::Exchange& exchange, const Codec& codec, const Unary& handler) {
   CO_TRY(const std::string body, co_await exchange.read_body(kMostMessage));
-  CO_TRY(const json::object request, message(body));
+  CO_TRY(const json::object request, message(codec, body));
   co_return co_await handler(exchange, request);
 }
 
 Task<> run_unary(http::Exchange& exchange, const Unary& handler) {
-  if (!is_type(exchange, kUnaryType)) co_return co_await refuse_type(exchange, kUnaryType);
-  const auto answer = co_await call(exchange, handler);
-  http::Response response = http::json_response(answer ? 200 : status_of(code_of(answer.error())), answer ? json::serialize(*answer) : error_json(answer.error()));
+  const auto codec = codec_of(exchange, false);
+  if (!codec) co_return co_await refuse_type(exchange, false);
+  const auto answer = co_await call(exchange, *codec, handler);
+  http::Response response = http::json_response(answer ? 200 : status_of(code_of(answer.error())), answer ? std::string() : error_json(answer.error()));
+  if (answer) response.body = codec->answer ? proto::encode(*codec->answer, *answer) : json::serialize(*answer);
+  if (answer) response.headers.set("Content-Type", std::string(codec->type));
   co_return co_await exchange.reply(std::move(response));
 }
 
-Task<json::object> only_message(http::Exchange& exchange) {
+Task<json::object> only_message(http::Exchange& exchange, const Codec& codec) {
   CO_TRY(const std::string body, co_await exchange.read_body(kMostMessage + kHead));
   EnvelopeReader reader;
   CO_TRY(const std::vector<Envelope> messages, reader.feed(body));
   if (messages.empty() || messages[0].last || messages.size() > 2 || (messages.size() == 2 && !messages[1].last) || !reader.between())
     co_return fail(ErrorKind::invalid_argument, "invalid_argument", "the request of a server stream is one message");
-  co_return message(messages[0].payload);
+  co_return message(codec, messages[0].payload);
 }
 
-Task<> stream(http::Exchange& exchange, const ServerStream& handler, StreamWriter& writer) {
-  CO_TRY(const json::object request, co_await only_message(exchange));
+Task<> stream(http::Exchange& exchange, const Codec& codec, const ServerStream& handler, StreamWriter& writer) {
+  CO_TRY(const json::object request, co_await only_message(exchange, codec));
   co_return co_await http::until_disconnected(exchange, handler(exchange, request, writer));
 }
 
 Task<> run_server_stream(http::Exchange& exchange, const ServerStream& handler) {
-  if (!is_type(exchange, kStreamType)) co_return co_await refuse_type(exchange, kStreamType);
-  StreamWriter writer(exchange);
-  const auto done = co_await stream(exchange, handler, writer);
+  const auto codec = codec_of(exchange, true);
+  if (!codec) co_return co_await refuse_type(exchange, true);
+  StreamWriter writer(exchange, codec->answer);
+  const auto done = co_await stream(exchange, *codec, handler, writer);
   if (!done && done.error().kind == ErrorKind::cancelled) co_return done;  // nobody listens any more
   std::optional<Error> error;
   if (!done) error = done.error();
@@ -89,9 +113,10 @@ Task<> run_server_stream(http::Exchange& exchange, const ServerStream& handler) 
 }
 
 Task<> run_client_stream(http::Exchange& exchange, const ClientStream& handler) {
-  if (!is_type(exchange, kStreamType)) co_return co_await refuse_type(exchange, kStreamType);
+  const auto codec = codec_of(exchange, true);
+  if (!codec) co_return co_await refuse_type(exchange, true);
   const auto answer = co_await handler(exchange);
-  StreamWriter writer(exchange);
+  StreamWriter writer(exchange, codec->answer);
   std::optional<Error> error;
   if (answer)
     writer.add(json::serialize(*answer));
@@ -167,11 +192,18 @@ std::string error_json(const Error& error) {
   return json::serialize(body);
 }
 
-void StreamWriter::add(std::string_view json) { waiting_ += envelope(json); }
+void StreamWriter::add(std::string_view json) {
+  if (!proto_) {
+    waiting_ += envelope(json);
+    return;
+  }
+  const auto object = parse_json_object(json, kMostMessage);  // a handler's own
+  waiting_ += envelope(object ? proto::encode(*proto_, *object) : std::string());
+}
 
 Task<> StreamWriter::start() {
   if (exchange_.started()) co_return Result<>();
-  http::Headers headers{{"Content-Type", std::string(kStreamType)}};
+  http::Headers headers{{"Content-Type", std::string(proto_ ? kStreamProto : kStreamType)}};
   co_return co_await exchange_.start(200, std::move(headers));
 }
 
@@ -190,6 +222,12 @@ Task<> StreamWriter::end(const std::optional<Error>& error) {
   waiting_ += envelope(error ? fmt::format(R"({{"error":{}}})", error_json(*error)) : "{}", true);
   CO_TRY_VOID(co_await flush());
   co_return co_await exchange_.finish();
+}
+
+Result<json::object> read_message(const http::Exchange& exchange, std::string_view payload) {
+  const auto codec = codec_of(exchange, true);
+  if (!codec) return fail(ErrorKind::invalid_argument, "invalid_argument", "the stream has a content type that is not spoken here");
+  return message(*codec, payload);
 }
 
 void add_unary(http::Router& router, std::string_view path, Unary handler) {

@@ -1,5 +1,6 @@
-// The Connect protocol with JSON messages (connectrpc.com/docs/protocol), as far as E2B's clients speak it: unary calls, server
-// streams and one client stream. A message in a stream is an envelope: one byte of flags, four bytes of length (big endian), JSON.
+// The Connect protocol (connectrpc.com/docs/protocol), as far as E2B's clients speak it: unary calls, server streams and one client
+// stream, with JSON messages, and with protobuf ones where a client asks for them (envd_proto.h). A message in a stream is an
+// envelope: one byte of flags, four bytes of length (big endian), the message.
 // Everything that a client sends is bounded here; compression is refused, and never used for answers. For the loop.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/envd_proto.h"
 #include "base/json.h"
 #include "http/router.h"
 
@@ -44,7 +46,8 @@ std::string error_json(const Error& error);  // {"code","message"}
 // Answers of a server stream. `end` is sent once, by whoever runs the handler.
 class StreamWriter {
  public:
-  explicit StreamWriter(http::Exchange& exchange) : exchange_(exchange) {}
+  // `proto`: the answers' message where the client speaks protobuf, else nullptr.
+  explicit StreamWriter(http::Exchange& exchange, const proto::Message* proto = nullptr) : exchange_(exchange), proto_(proto) {}
   void add(std::string_view json);  // to what the next flush sends
   Task<> flush();
   Task<> send(const json::object& message);
@@ -53,8 +56,12 @@ class StreamWriter {
  private:
   Task<> start();
   http::Exchange& exchange_;
+  const proto::Message* proto_;
   std::string waiting_;
 };
+
+// A message of a request's stream, by the codec that its content type names. invalid_argument.
+Result<json::object> read_message(const http::Exchange& exchange, std::string_view payload);
 
 // The routes of one method. The handler's error becomes the call's; what it is given lives as long as the call.
 using Unary = std::function<Task<json::object>(http::Exchange&, const json::object& request)>;

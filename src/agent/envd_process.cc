@@ -304,7 +304,7 @@ Task<json::object> stream_input(EnvdPtr envd, http::Exchange& exchange) {
     CO_TRY(const std::vector<connect::Envelope> messages, reader.feed(as_text(std::span(piece).first(size))));
     for (const connect::Envelope& message : messages) {
       if (message.last) continue;
-      CO_TRY(const json::object object, parse_json_object(message.payload, connect::kMostMessage));
+      CO_TRY(const json::object object, connect::read_message(exchange, message.payload));
       CO_TRY_VOID(co_await take_piece(envd, object, process));
     }
   }

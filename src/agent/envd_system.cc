@@ -5,6 +5,7 @@
 
 #include <charconv>
 
+#include "agent/entry.h"
 #include "agent/envd.h"
 #include "agent/routes.h"
 #include "base/clock.h"
@@ -68,6 +69,33 @@ Task<> get_health(http::Exchange& exchange) {
   co_return co_await exchange.reply(std::move(response));
 }
 
+// When processes started and how they ended, as far as they are kept. Their output is their readers'.
+Task<> get_logs(EnvdPtr envd, http::Exchange& exchange) {
+  constexpr std::size_t kShown = 300;  // bytes of a command line
+  json::array entries;
+  const auto add = [&](const Process& process, std::int64_t time_ms, std::string_view level, std::string message, std::optional<int> code) {
+    const Command& command = process.command();
+    const std::string line = fmt::format("{}", fmt::join(command.argv, " "));
+    json::object entry{{"time_ms", time_ms}, {"level", level}, {"pid", std::to_string(process.pid())}, {"user", command.user.name}};
+    put_bytes(entry, "message", fmt::format("{}: {}", message, std::string_view(line).substr(0, kShown)));
+    if (code) entry["exit_code"] = std::to_string(*code);
+    entries.push_back(std::move(entry));
+  };
+  const std::int64_t now = system_clock().wall_ms();
+  for (const auto& process : envd->agent.processes.list()) {
+    if (process->pid() == 0) continue;
+    add(*process, process->started_ms(), "info", "process started", std::nullopt);
+    const auto& exit = process->exit();
+    if (!exit) continue;
+    const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - process->ended_at()).count();
+    if (exit->signal != 0)
+      add(*process, now - ago, "warn", fmt::format("process ended by signal {}", exit->signal), std::nullopt);
+    else
+      add(*process, now - ago, exit->code == 0 ? "info" : "warn", fmt::format("process ended with status {}", exit->code), exit->code);
+  }
+  co_return co_await reply_json(exchange, 200, {{"entries", std::move(entries)}});
+}
+
 Task<> get_envs(EnvdPtr envd, http::Exchange& exchange) {
   json::object body;
   for (const Environment* layer : {&envd->agent.settings.template_env, &envd->agent.settings.sandbox_env})
@@ -80,6 +108,7 @@ Task<> get_envs(EnvdPtr envd, http::Exchange& exchange) {
 void add_envd_system_routes(http::Router& router, const EnvdPtr& envd) {
   router.add("GET", "/health", get_health);
   router.add("GET", "/metrics", [envd](http::Exchange& x) { return envd_plain(x, get_metrics(envd, x)); });
+  router.add("GET", "/logs", [envd](http::Exchange& x) { return envd_plain(x, get_logs(envd, x)); });
   router.add("GET", "/envs", [envd](http::Exchange& x) { return envd_plain(x, get_envs(envd, x)); });
 }
 

@@ -80,6 +80,11 @@ class RealGuest : public Guest {
     if (const std::size_t ended = agent::end_old_connections(keep_port); ended > 0) log::info("load.connections_ended", {{"count", ended}});
   }
 
+  Result<> set_environment(const std::string& json) override {
+    ::mkdir("/run/space", 0755);
+    return write_small("/run/space/environment", json, 0644);  // every process of every user has it anyway
+  }
+
   std::string hooks_folder() const override { return "/etc/space/load.d"; }
 
  private:
@@ -111,6 +116,7 @@ class NoGuest : public Guest {
   Result<> set_authority(const std::string&) override { return {}; }
   Result<> announce(const std::string&) override { return {}; }
   void end_old_connections(std::uint16_t) override {}
+  Result<> set_environment(const std::string&) override { return {}; }
   std::string hooks_folder() const override { return {}; }
 };
 

@@ -20,6 +20,7 @@ class Guest {
   virtual Result<> set_authority(const std::string& pem) = 0;         // see authority.h
   virtual Result<> announce(const std::string& json) = 0;             // the event file /run/space/load, replaced by rename
   virtual void end_old_connections(std::uint16_t keep_port) = 0;      // see old_connections.h
+  virtual Result<> set_environment(const std::string& json) = 0;      // /run/space/environment, replaced by rename
   virtual std::string hooks_folder() const = 0;                       // "": none
 };
 

@@ -8,6 +8,8 @@
 
 #include "agent/agent.h"
 #include "agent/authority.h"
+#include "agent/entry.h"
+#include "agent/start_command.h"
 #include "base/encoding.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -81,8 +83,10 @@ Result<> Loads::init(InitRequest request) {
   agent_.settings.sandbox_id = request.sandbox_id;
   ++count_;
   TRY_VOID(guest.announce(fmt::format("{{\"loads\":{},\"epoch\":{},\"sandbox_id\":{}}}\n", count_, request.epoch, json::serialize(json::string(request.sandbox_id)))));
+  if (auto told = tell_environment(); !told) log::warn("environment.not_told", {{"error", told.error()}});
   if (request.loaded) guest.end_old_connections(request.peer_port);
   TRY_VOID(agent_.processes.user_group().thaw());
+  if (count_ == 1 && !agent_.settings.start_command.empty()) spawn(agent_.executor, run_start_command(agent_));
   if (std::string folder = guest.hooks_folder(); !folder.empty()) {
     std::vector<std::string> env{fmt::format("SPACE_LOADS={}", count_), fmt::format("SPACE_EPOCH={}", request.epoch),
                                  fmt::format("SPACE_SANDBOX_ID={}", request.sandbox_id), "HOME=/root",
@@ -90,6 +94,13 @@ Result<> Loads::init(InitRequest request) {
     spawn(agent_.executor, run_hooks(std::move(folder), std::move(env)));
   }
   return {};
+}
+
+Result<> Loads::tell_environment() {
+  json::object env;
+  for (const Environment* layer : {&agent_.settings.template_env, &agent_.settings.sandbox_env})
+    for (const auto& [name, value] : *layer) put_bytes(env, name, value);
+  return agent_.guest->set_environment(json::serialize(json::object{{"loads", count_}, {"env", std::move(env)}}) + "\n");
 }
 
 asio::awaitable<void> Loads::run_hooks(std::string folder, std::vector<std::string> env) {

@@ -35,6 +35,9 @@ class Loads {
   // conflict/nonce_used for a nonce of an earlier call. On an error nothing was thawed.
   Result<> init(InitRequest request);
   std::uint64_t count() const { return count_; }
+  // Tells programs that were started before the load what new ones get: {"loads","env"} in /run/space/environment. Also to be
+  // called when the sandbox's environment changes.
+  Result<> tell_environment();
 
  private:
   asio::awaitable<void> run_hooks(std::string folder, std::vector<std::string> env);

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kMostVariables = 4096;
 constexpr std::size_t kLongestVariable = 128 << 10;  // the kernel's MAX_ARG_STRLEN
 constexpr std::size_t kLongestPath = 4095;
+constexpr std::size_t kLongestCommand = 16 << 10;
 
 // What `pip install` and `npm i -g` put into the home comes first.
 std::string usual_path(const User& user) {
@@ -32,11 +33,13 @@ Result<> Settings::load_template(const std::string& path) {
   std::string user = r.text("user", 0, 256, "");
   std::string cwd = r.text("workdir", 0, kLongestPath, "");
   Environment env = r.text_map("env", kMostVariables, kLongestVariable);
+  std::string start = r.text("start", 0, kLongestCommand, "");
   TRY_VOID(r.done());
   TRY_VOID(check_environment(env));
   if (!user.empty()) default_user = std::move(user);
   default_cwd = std::move(cwd);
   template_env = std::move(env);
+  start_command = std::move(start);
   return {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "e2b/builds.h"
+#include "e2b/header_rules.h"
 #include "e2b/state.h"
 
 namespace space::e2b {
@@ -54,11 +55,20 @@ asio::awaitable<void> pause_due(State& state, Found found) {
   else log::warn("e2b.not_paused", {{"sandbox", id}, {"error", paused.error()}});
 }
 
+// When the sandbox is gone, what its header rules made is nobody's.
+asio::awaitable<void> sweep_later(State& state, std::string tenant) {
+  co_await sleep_for(std::chrono::minutes(1));
+  co_await sweep_header_rules(state, std::move(tenant));
+}
+
 // A sandbox whose time is over: paused when that was asked for. Its time is moved first, so that a pause that fails is tried again.
 Task<bool> at_deadline(State& state, control::Sandbox sandbox) {
   constexpr std::int64_t kAgain_ms = 20'000;
   CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
-  if (!settings->auto_pause) co_return false;
+  if (!settings->auto_pause) {
+    if (settings->network.contains("rules")) spawn(state.parts.executor, sweep_later(state, sandbox.tenant));
+    co_return false;
+  }
   CO_TRY_VOID(co_await state.parts.engine.set_deadline(sandbox.tenant, sandbox.id, state.parts.clock.wall_ms() + kAgain_ms, false));
   Found found{std::move(sandbox), settings, true};
   spawn(state.parts.executor, pause_due(state, std::move(found)));
@@ -95,6 +105,8 @@ E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::mov
   add_lifecycle_routes(state);
   add_snapshot_routes(state);
   add_figure_routes(state);
+  add_log_routes(state);
+  add_secret_routes(state);
   add_template_routes(state);
   add_build_routes(state);
   add_missing_routes(state);

@@ -34,21 +34,32 @@ json::object range_rule(const std::string& cidr, bool deny) {
   return {{"action", deny ? "deny" : "allow"}, {"cidr", cidr}, {"ports", json::array{"1-65535"}}, {"protocol", "tcp"}};
 }
 
-// Passed through unread, as E2B does it: the client checks the certificate itself.
-json::object name_rule(const std::string& name) {
-  return {{"action", "allow"}, {"name", name}, {"ports", json::array{443}}, {"protocol", "https"}, {"tunnel", true}};
+// Passed through unread, as E2B does it: the client checks the certificate itself. Where a header has to be put in, the gateway reads.
+json::object name_rule(const std::string& name, bool unread) {
+  json::object rule{{"action", "allow"}, {"name", name}, {"ports", json::array{443}}, {"protocol", "https"}};
+  if (unread) rule["tunnel"] = true;
+  return rule;
+}
+
+bool covers(std::string_view pattern, std::string_view name) {
+  return pattern == name || (pattern.starts_with("*.") && name.size() > pattern.size() - 1 && name.ends_with(pattern.substr(1)));
+}
+
+bool is_bound(const json::array& bindings, std::string_view name) {
+  return std::any_of(bindings.begin(), bindings.end(), [&](const json::value& binding) {
+    const std::string_view bound = binding.get_object().at("name").get_string();
+    return covers(bound, name) || covers(name, bound);
+  });
 }
 
 }  // namespace
 
-Result<std::string> egress_document(const json::object& network, bool internet) {
+Result<std::string> egress_document(const json::object& network, bool internet, const json::array& bindings) {
   JsonReader r(network, "network");
   r.ignore_unknown();
   const std::vector<std::string> allowed = r.texts("allowOut", kMostEntries, 300);
   std::vector<std::string> denied = r.texts("denyOut", kMostEntries, 64);
   TRY_VOID(r.done());
-  if (const json::value* rules = network.if_contains("rules"); rules && rules->is_object() && !rules->get_object().empty())
-    return fail(ErrorKind::invalid_argument, "not_supported", "this server sets no headers for an SDK's network rules: leave rules out, and bind a credential with `space egress`");
   if (!internet) denied.emplace_back(kEverything);
   const bool nothing_else = std::find(denied.begin(), denied.end(), kEverything) != denied.end();
   json::array rules;
@@ -62,10 +73,11 @@ Result<std::string> egress_document(const json::object& network, bool internet) 
     const auto cidr = cidr_of(one);
     if (!cidr && !nothing_else) return invalid(fmt::format("a name in allowOut ('{}') needs 0.0.0.0/0 in denyOut", is_utf8(one) ? one.substr(0, 64) : "?"));
     if (!nothing_else) continue;  // it may pass anyhow
-    rules.push_back(cidr ? range_rule(*cidr, false) : name_rule(one));
+    rules.push_back(cidr ? range_rule(*cidr, false) : name_rule(one, !is_bound(bindings, one)));
     if (!cidr) rules.push_back(json::object{{"action", "allow"}, {"name", one}, {"ports", json::array{80}}, {"protocol", "http"}});
   }
-  const json::object document{{"policy", json::object{{"mode", nothing_else ? "allowlist" : "open"}, {"rules", std::move(rules)}}}};
+  json::object document{{"policy", json::object{{"mode", nothing_else ? "allowlist" : "open"}, {"rules", std::move(rules)}}}};
+  if (!bindings.empty()) document["credentials"] = bindings;
   return json::serialize(document);
 }
 

@@ -86,26 +86,11 @@ Task<> latest_metrics(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 200, answer);
 }
 
-// SPACE keeps no log of what happens inside a sandbox: its commands' output belongs to their clients.
-Task<> logs_v1(State& state, http::Exchange& exchange) {
-  CO_TRY_VOID(co_await find(state, exchange));
-  const json::object out{{"logs", json::array()}, {"logEntries", json::array()}};
-  co_return co_await reply(exchange, 200, out);
-}
-
-Task<> logs_v2(State& state, http::Exchange& exchange) {
-  CO_TRY_VOID(co_await find(state, exchange));
-  const json::object out{{"logs", json::array()}};
-  co_return co_await reply(exchange, 200, out);
-}
-
 }  // namespace
 
 void add_figure_routes(State& state) {
   add(state, "GET", "/sandboxes/{id}/metrics", metrics);
   add(state, "GET", "/sandboxes/metrics", latest_metrics);
-  add(state, "GET", "/sandboxes/{id}/logs", logs_v1);
-  add(state, "GET", "/v2/sandboxes/{id}/logs", logs_v2);
 }
 
 }  // namespace space::e2b

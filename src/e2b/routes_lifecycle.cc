@@ -1,4 +1,5 @@
 // Time and state of a sandbox: timeout, refreshes, pause, connect, resume.
+#include "e2b/header_rules.h"
 #include "e2b/network.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
@@ -90,11 +91,15 @@ Task<> update_network(State& state, http::Exchange& exchange) {
     settings.network.erase(name);
     if (const json::value* value = body.if_contains(name); value && !value->is_null()) settings.network[name] = *value;
   }
-  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true)));
+  const bool had_rules = found.settings->network.contains("rules");
+  CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, found.sandbox.tenant, settings.network));
+  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true), rules->bindings()));
   CO_TRY_VOID(co_await state.parts.egress->check(document));
   CO_TRY(control::EgressSettings policy, co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt));
+  rules->keep();
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY_VOID(co_await state.parts.egress->put(std::move(policy)));
+  if (had_rules) spawn(state.parts.executor, sweep_header_rules(state, found.sandbox.tenant));
   co_return co_await reply_empty(exchange);
 }
 

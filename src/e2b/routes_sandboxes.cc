@@ -5,6 +5,7 @@
 #include "base/encoding.h"
 #include "e2b/builds.h"
 #include "e2b/copies.h"
+#include "e2b/header_rules.h"
 #include "e2b/network.h"
 #include "e2b/render.h"
 #include "e2b/request.h"
@@ -19,8 +20,8 @@ using control::Sandbox;
 constexpr std::size_t kPage = 500;
 
 // The policy of a new sandbox, checked by the gateway; "" where there is none.
-Task<std::string> network_of(State& state, const Settings& settings) {
-  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true)));
+Task<std::string> network_of(State& state, const Settings& settings, const json::array& bindings) {
+  CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true), bindings));
   if (!state.parts.egress) co_return std::string();
   CO_TRY_VOID(co_await state.parts.egress->check(document));
   co_return document;
@@ -35,8 +36,13 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
     if (snapshots.empty())
       co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id), "see what there is: GET /templates, or `space template ls`");
   }
-  CO_TRY(std::string document, co_await network_of(state, wanted.settings));
-  if (!size) co_return co_await make_from(state, std::move(tenant), std::move(snapshots.front()), std::move(wanted), std::move(document));
+  CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, tenant, wanted.settings.network));
+  CO_TRY(std::string document, co_await network_of(state, wanted.settings, rules->bindings()));
+  if (!size) {
+    CO_TRY(Sandbox made, co_await make_from(state, std::move(tenant), std::move(snapshots.front()), std::move(wanted), std::move(document)));
+    rules->keep();
+    co_return made;
+  }
   Sandbox sandbox;
   sandbox.tenant = std::move(tenant);
   sandbox.template_reference = std::move(reference);
@@ -44,7 +50,9 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   sandbox.memory_mib = size->memory_mib;
   sandbox.disk_mib = size->disk_mib;
   sandbox.egress = std::move(document);
-  co_return co_await launch(state, std::move(sandbox), std::move(wanted), "");
+  CO_TRY(Sandbox made, co_await launch(state, std::move(sandbox), std::move(wanted), ""));
+  rules->keep();
+  co_return made;
 }
 
 Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout_s, bool usual_secure) {
@@ -74,6 +82,7 @@ Task<> kill(State& state, http::Exchange& exchange) {
   CO_TRY_VOID(co_await change(state, found.sandbox.tenant, found.sandbox.id, OperationKind::remove));
   state.known.erase(found.sandbox.id);
   state.samples.erase(found.sandbox.id);
+  if (found.settings->network.contains("rules")) spawn(state.parts.executor, sweep_header_rules(state, found.sandbox.tenant));
   co_return co_await reply_empty(exchange);
 }
 

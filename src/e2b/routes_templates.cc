@@ -86,7 +86,6 @@ Task<> missing(State&, http::Exchange&) {
 }
 
 constexpr const char* kVolumes = "this server has no volumes: keep files in the sandbox";
-constexpr const char* kSecrets = "this server keeps no secrets for SDK clients";
 constexpr const char* kTeams = "this server knows API keys and no teams: set E2B_API_KEY in place of a login";
 
 }  // namespace
@@ -100,12 +99,9 @@ void add_template_routes(State& state) {
 void add_missing_routes(State& state) {
   for (const char* method : {"GET", "POST"}) {
     add(state, method, "/volumes", missing<kVolumes>);
-    add(state, method, "/secrets", missing<kSecrets>);
-    add(state, method, "/secrets/{secret}", missing<kSecrets>);
   }
   add(state, "GET", "/volumes/{volume}", missing<kVolumes>);
   add(state, "DELETE", "/volumes/{volume}", missing<kVolumes>);
-  add(state, "DELETE", "/secrets/{secret}", missing<kSecrets>);
   for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE"}) add(state, method, "/volumecontent/{volume}/{kind}", missing<kVolumes>);
   add(state, "GET", "/teams", missing<kTeams>);
 }

@@ -32,6 +32,7 @@ struct State {
   std::set<std::string> moving;                                  // sandboxes that are being paused or woken
   Signal moved;                                                  // one of them is not any more
   std::map<std::string, std::vector<Sample>> samples;
+  std::set<std::string> placing;  // credentials that no sandbox's document names yet
 };
 
 // A sandbox of the tenant's that E2B's clients see: it runs or is paused.
@@ -73,7 +74,9 @@ http::Response error_answer(const Error& error);
 void add_sandbox_routes(State& state);
 void add_lifecycle_routes(State& state);
 void add_snapshot_routes(State& state);   // snapshots, forks
-void add_figure_routes(State& state);    // metrics, logs
+void add_figure_routes(State& state);    // metrics
+void add_log_routes(State& state);
+void add_secret_routes(State& state);
 void add_template_routes(State& state);
 void add_build_routes(State& state);
 void add_missing_routes(State& state);   // what E2B has and this server has not

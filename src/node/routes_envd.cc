@@ -30,7 +30,7 @@ struct Method {
 
 constexpr std::string_view kProcess = "/process.Process/", kFilesystem = "/filesystem.Filesystem/";
 constexpr std::array kPlain = {Method{"GET", "/health", Check::none, false}, Method{"GET", "/metrics", Check::token, false}, Method{"GET", "/envs", Check::token, false},
-                               Method{"GET", "/files", Check::token_or_signature, false}, Method{"HEAD", "/files", Check::token_or_signature, false},
+                               Method{"GET", "/logs", Check::token, false}, Method{"GET", "/files", Check::token_or_signature, false}, Method{"HEAD", "/files", Check::token_or_signature, false},
                                Method{"POST", "/files", Check::token_or_signature, false}};
 constexpr std::array kProcessMethods = {"Start", "Connect", "StreamInput", "SendInput", "CloseStdin", "List", "SendSignal", "Update"};
 constexpr std::array kFilesystemMethods = {"Stat", "MakeDir", "Move", "ListDir", "Remove", "WatchDir", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"};

@@ -27,6 +27,7 @@ constexpr auto kAgentLimit = 180s;    // a cold boot takes some 3 s; a host that
 constexpr auto kConnectTry = 1s;
 constexpr auto kCommandLimit = 60s;
 constexpr auto kImageToolLimit = 30s;
+constexpr auto kReadyLimit = 10min, kReadyPause = 1s;
 
 struct WarmUp {
   const char* user;
@@ -125,6 +126,19 @@ Task<int> run_line(wire::AgentClient& agent, std::string user, std::string line)
   }
 }
 
+// What the template starts serves when this succeeds: only then is the base worth saving.
+Task<> wait_until_ready(wire::AgentClient& agent, std::string line) {
+  const auto end = SteadyClock::now() + kReadyLimit;
+  for (;;) {
+    CO_TRY(const int code, co_await run_line(agent, "", line));
+    if (code == 0) co_return Result<>{};
+    if (SteadyClock::now() > end)
+      co_return fail(ErrorKind::unavailable, "template_not_ready", fmt::format("the template's ready command '{}' did not succeed in 10 minutes", line.substr(0, 200)),
+                     "look at what its start command does: space run from its parent, and run it there");
+    co_await sleep_for(kReadyPause);
+  }
+}
+
 wire::AgentInit first_init() {
   wire::AgentInit init;
   std::array<std::byte, 64> entropy;
@@ -145,13 +159,14 @@ void begin(Progress& progress, const char* step) {
 }
 
 // Everything between the start of the kernel and the moment to save. Without a machine (sim) there is nothing to warm up.
-Task<> drive(vmm::Vm& vm, bool machine, std::shared_ptr<Progress> progress) {
+Task<> drive(vmm::Vm& vm, bool machine, std::string ready, std::shared_ptr<Progress> progress) {
   auto executor = co_await asio::this_coro::executor;
   wire::AgentClient agent(executor, vm.agent_connector());
   const http::Connector connector = vm.agent_connector();
   CO_TRY_VOID(co_await wait_for_agent(agent, connector));
   const wire::AgentInit init = first_init();
   CO_TRY_VOID(co_await agent.init(init));
+  if (machine && !ready.empty()) CO_TRY_VOID(co_await wait_until_ready(agent, std::move(ready)));
   for (const WarmUp& step : kWarmUp) {
     if (!machine) break;
     begin(*progress, "warming up");
@@ -211,7 +226,7 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::
   begin(*progress, "booting");
   Result<> outcome = co_await vm->boot();
   if (outcome) {
-    auto driven = co_await (drive(*vm, driver.accelerator() != "none", progress) || vm->ended() || asked(stop));
+    auto driven = co_await (drive(*vm, driver.accelerator() != "none", order->release.ready, progress) || vm->ended() || asked(stop));
     if (driven.index() == 0)
       outcome = std::move(std::get<0>(driven));
     else if (driven.index() == 2)

@@ -130,7 +130,7 @@ Result<> check_lock(const fs::path& wanted, const fs::path& made) {
 std::string guest_settings(const RuntimeConfig& config) {
   json::object env;
   for (const auto& [name, value] : config.env) env[name] = value;
-  return json::serialize(json::object{{"user", config.user}, {"workdir", config.workdir}, {"env", std::move(env)}}) + "\n";
+  return json::serialize(json::object{{"user", config.user}, {"workdir", config.workdir}, {"env", std::move(env)}, {"start", config.start}}) + "\n";
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ std::string content_record(const NewRelease& next, const std::string& digest, st
                                       {"env", env},
                                       {"user", next.config.user},
                                       {"workdir", next.config.workdir},
+                                      {"start", next.config.start},
+                                      {"ready", next.config.ready},
                                       {"rootfs_bytes", bytes}}) +
          "\n";
 }
@@ -73,12 +75,11 @@ std::string release_digest(const std::string& tree_digest, const RuntimeConfig& 
   // Keys of a std::map are sorted, so the text is the same for the same configuration.
   json::object env;
   for (const auto& [key, value] : config.env) env[key] = value;
-  const auto text = fmt::format("space-template 1\ntree {}\ncpus {}\nmemory_mib {}\ndisk_mib {}\nenv {}\nuser {}\nworkdir {}\n", tree_digest, config.cpus,
+  auto text = fmt::format("space-template 1\ntree {}\ncpus {}\nmemory_mib {}\ndisk_mib {}\nenv {}\nuser {}\nworkdir {}\n", tree_digest, config.cpus,
                                 config.memory_mib, config.disk_mib, json::serialize(env), json::serialize(json::string(config.user)),
-                                json::serialize(json::string(config.workdir))) +
-                    (config.start.empty() && config.ready.empty()
-                         ? std::string()
-                         : fmt::format("start {}\nready {}\n", json::serialize(json::string(config.start)), json::serialize(json::string(config.ready))));
+                                json::serialize(json::string(config.workdir)));
+  if (!config.start.empty()) text += fmt::format("start {}\n", json::serialize(json::string(config.start)));
+  if (!config.ready.empty()) text += fmt::format("ready {}\n", json::serialize(json::string(config.ready)));
   return digest_name(sha256(text));
 }
 

@@ -34,7 +34,7 @@ Result<RuntimeConfig> read_recipe(const fs::path& folder) {
   } catch (const toml::parse_error& error) {
     return bad(file, fmt::format("line {}: {}", error.source().begin.line, error.description()));
   }
-  if (const char* key = unknown_key(table, {"user", "workdir", "size", "env"})) return bad(file, fmt::format("'{}' is not known", key));
+  if (const char* key = unknown_key(table, {"user", "workdir", "size", "env", "start"})) return bad(file, fmt::format("'{}' is not known", key));
 
   RuntimeConfig config;
   if (table.contains("user")) {
@@ -71,6 +71,18 @@ Result<RuntimeConfig> read_recipe(const fs::path& folder) {
       const auto content = value.value_exact<std::string>();
       if (!content) return bad(file, fmt::format("env.{} must be a text", key.str()));
       config.env.emplace(key.str(), *content);
+    }
+  }
+  if (table.contains("start")) {
+    const auto* start = table["start"].as_table();
+    if (!start) return bad(file, "[start] must be a table");
+    if (const char* key = unknown_key(*start, {"command", "ready"})) return bad(file, fmt::format("start.{} is not known", key));
+    for (const auto& [name, into] : {std::pair{"command", &config.start}, std::pair{"ready", &config.ready}}) {
+      if (!start->contains(name)) continue;
+      const auto value = (*start)[name].value_exact<std::string>();
+      if (!value || value->empty() || value->size() > kLongestCommand || value->find('\0') != std::string::npos)
+        return bad(file, fmt::format("start.{} must be a command line of at most {} bytes", name, kLongestCommand));
+      *into = *value;
     }
   }
   return config;

@@ -38,9 +38,18 @@ TEST_F(RecipeTest, SizeUserAndEnvironment) {
   EXPECT_EQ(config->env.at("LANG"), "C.UTF-8");
 }
 
+TEST_F(RecipeTest, AStartCommandAndWhenItServes) {
+  const auto config = read("[start]\ncommand = \"serve\"\nready = \"curl -f localhost\"\n");
+  ASSERT_TRUE(config) << describe(config.error());
+  EXPECT_EQ(config->start, "serve");
+  EXPECT_EQ(config->ready, "curl -f localhost");
+  // Only then it is part of what the digest stands for: templates of before keep theirs.
+  EXPECT_NE(release_digest("sha256:x", *config), release_digest("sha256:x", RuntimeConfig{}));
+}
+
 TEST_F(RecipeTest, MistakesNameTheFile) {
   for (const char* text : {"user = 1", "user = \"\"", "workdir = \"here\"", "size = 1", "[size]\ncpus = 0", "[size]\ncpus = \"2\"", "[size]\ncpus = 1.5",
-                           "[size]\ncores = 2", "[env]\nA = 1", "colour = \"red\"", "[size", "cpus = 2"}) {
+                           "[size]\ncores = 2", "start = \"x\"", "[start]\nrun = \"x\"", "[start]\ncommand = \"\"", "[env]\nA = 1", "colour = \"red\"", "[size", "cpus = 2"}) {
     const auto config = read(text);
     ASSERT_FALSE(config) << text;
     EXPECT_EQ(config.error().code, "template_recipe") << text;

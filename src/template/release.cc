@@ -85,6 +85,8 @@ Result<Release> read_content(const Layout& layout, std::string name, std::string
   release.env = r.text_map("env", 256, 32 << 10);
   release.user = r.text("user", 1, 32);
   release.workdir = r.text("workdir", 0, 4096, "");
+  release.start = r.text("start", 0, kLongestCommand, "");
+  release.ready = r.text("ready", 0, kLongestCommand, "");
   release.rootfs_bytes = static_cast<std::uint64_t>(r.number("rootfs_bytes", 0, INT64_MAX));
   if (auto done = r.done(); !done) return damaged(label, "release.json: " + done.error().message);
   if (release.digest != record.digest || !is_digest(release.image_digest)) return damaged(label, "release.json belongs to another digest");

@@ -12,6 +12,8 @@
 
 namespace space::tmpl {
 
+inline constexpr std::size_t kLongestCommand = 16 << 10;  // of `start` and `ready`
+
 struct Release {
   std::string name;    // "base"; [a-z0-9-_]{1,64}
   std::string tag;     // "latest", "default", "2026.11"; [a-z0-9-_.]{1,64}
@@ -22,6 +24,7 @@ struct Release {
   std::map<std::string, std::string> env;
   std::string user = "user";
   std::string workdir;                 // "": the user's home
+  std::string start, ready;            // commands: the agent runs `start` at a boot; a base is saved once `ready` succeeds; "": none
   std::filesystem::path rootfs;        // raw ext4, sparse, read-only
   std::filesystem::path kernel;        // uncompressed ELF
   std::filesystem::path initramfs;     // holds the agent and the modules; belongs to this installation, not to the digest

@@ -205,6 +205,28 @@ if (hasGit) {
     await s.git.restore('copy', { paths: ['f'] })
     same(await s.files.read('copy/f'), '1')
   })
+  await works('git.push', async () => {
+    await s.commands.run('git init -q --bare served.git')
+    await s.git.remoteAdd('repo', 'served', '/home/user/served.git')
+    const { currentBranch } = await s.git.status('repo')
+    await s.git.push('repo', { remote: 'served', branch: currentBranch, setUpstream: true })
+    same((await s.commands.run(`git -C served.git log --format=%s ${currentBranch}`)).stdout, 'first\n')
+  })
+  await works('git.pull', async () => {
+    const { currentBranch } = await s.git.status('repo')
+    await s.git.clone('/home/user/served.git', { path: 'second', branch: currentBranch })
+    await s.git.configureUser('C', 'c@example.org')
+    await s.files.write('second/g', '2')
+    await s.git.add('second')
+    await s.git.commit('second', 'second')
+    await s.git.push('second')
+    await s.git.pull('repo', { remote: 'served', branch: currentBranch })
+    same(await s.files.read('repo/g'), '2')
+  })
+  await works('git.dangerouslyAuthenticate', async () => {
+    await s.git.dangerouslyAuthenticate({ username: 'someone', password: 'a-token', host: 'git.example.org' })
+    holds(/a-token/.test((await s.commands.run('cat ~/.git-credentials')).stdout), 'no credential')
+  })
   await works('git.reset', () => s.git.reset('copy', { mode: 'hard' }))
 }
 
@@ -303,7 +325,7 @@ await works('Sandbox.deleteSnapshot', async () => {
   same([await Sandbox.deleteSnapshot(snapshot.snapshotId), await Sandbox.deleteSnapshot(snapshot.snapshotId)], [true, false])
   await raises(SandboxError, () => Sandbox.create(snapshot.snapshotId))
 })
-await differs('Sandbox.updateNetwork', 'header rules and an egress proxy are refused', async () => {
+await differs('Sandbox.updateNetwork', 'header rules go into HTTPS alone, have values of 8 bytes or more, and are shown as ***; an egress proxy is refused', async () => {
   await s.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['1.1.1.1', 'example.org'] })
   same((await s.getInfo()).network?.allowOut, ['1.1.1.1', 'example.org'])
   await s.updateNetwork({})
@@ -312,9 +334,44 @@ await differs('Sandbox.updateNetwork', 'header rules and an egress proxy are ref
 await refused('Sandbox.create with HTTPS ports', /httpsPorts/, () => Sandbox.create({ network: { httpsPorts: [3000] } }))
 await refused('Sandbox.create with an egress proxy', /proxy/, () => Sandbox.create({ network: { egressProxy: { address: 'proxy.example.org:1080' } } }))
 
-await refused('Volume.create', /no volumes/, () => Volume.create('v'))
-await refused('Volume.list', /no volumes/, () => Volume.list())
-await refused('Secret.create', /no secrets/, () => Secret.create('n', 'v'))
+await works('Sandbox.updateNetwork with header rules', async () => {
+  await s.updateNetwork({ allowOut: ['api.example.org'], denyOut: ['0.0.0.0/0'], rules: { 'api.example.org': [{ transform: { headers: { 'X-Key': 'a-secret-value', Authorization: 'Bearer ${e2b.secrets.suite-js}' } } }] } })
+  const shown = JSON.stringify((await s.getInfo()).network.rules)
+  holds(shown.includes('***') && shown.includes('${e2b.secrets.suite-js}') && !shown.includes('a-secret-value'), shown)
+  for (const [value, why] of [['short', /8 bytes/], ['${e2b.identity.tokens.x}', /secrets.NAME/], ['${e2b.secrets.a} and more', /secrets.NAME/]])
+    holds(why.test((await raises(SandboxError, () => s.updateNetwork({ rules: { 'api.example.org': [{ transform: { headers: { A: value } } }] } }))).message), value)
+  await s.updateNetwork({})
+})
+let secret
+await works('Secret.create', async () => {
+  secret = await Secret.create('suite-js', 'a-value-of-mine', { metadata: { of: 'the suite' } })
+  same([secret.name, secret.currentVersion ?? secret.version, secret.metadata], ['suite-js', 1, { of: 'the suite' }])
+  await raises(Error, () => Secret.create('suite-js', 'another-value'))
+})
+await works('Secret.list', async () => holds((await Secret.list().nextItems()).some((one) => one.name === 'suite-js'), 'not listed'))
+await works('Secret.getInfo', async () => same((await Secret.getInfo('suite-js')).secretId, secret.secretId))
+await works('Secret.exists', async () => same([await Secret.exists('suite-js'), await Secret.exists('suite-other')], [true, false]))
+await works('Secret.update', async () => {
+  const now = await Secret.update('suite-js', 'a-newer-value')
+  same([now.currentVersion ?? now.version, (await Secret.getInfo('suite-js')).metadata], [2, { of: 'the suite' }])
+})
+await works('Secret.destroy', async () => same([await Secret.destroy('suite-js'), await Secret.destroy('suite-js')], [true, false]))
+// Its content API has an address of its own, which is this server here.
+process.env.E2B_VOLUME_API_URL = process.env.E2B_API_URL
+const volume = new Volume('v', 'v', 'a-token')
+for (const [method, call] of Object.entries({
+  create: () => Volume.create('v'), list: () => Volume.list(), connect: () => Volume.connect('v'), getInfo: () => Volume.getInfo('v'),
+  destroy: () => Volume.destroy('v'), makeDir: () => volume.makeDir('/d'), exists: () => volume.exists('/d'), readFile: () => volume.readFile('/f'),
+  writeFile: () => volume.writeFile('/f', 'x'), remove: () => volume.remove('/f'), updateMetadata: () => volume.updateMetadata('/f', { mode: 0o600 }),
+}))
+  await refused(`Volume.${method}`, /no volumes/, call)
+await refused('Sandbox.create with volumes', /no volumes/, () => Sandbox.create({ volumeMounts: { '/mnt': 'v' } }))
+await refused('Sandbox.create with an identity', /identit/, () => Sandbox.create({ iam: { tokens: { t: { audience: 'a', tokenType: 'JWT-SVID' } } } }))
+await works('Sandbox.getMcpUrl', async () => holds(s.getMcpUrl().includes(`50005-${s.sandboxId}.`), s.getMcpUrl()))
+await works('Sandbox.getMcpToken', async () => {
+  await s.commands.run('mkdir -p /etc/mcp-gateway && printf token-of-a-gateway >/etc/mcp-gateway/.token', { user: 'root' })
+  same(await s.getMcpToken(), 'token-of-a-gateway')
+})
 await refused('Sandbox.create with mcp', /MCP/, () => Sandbox.create({ mcp: { exa: { apiKey: 'x' } } }))
 await works('Template.exists', async () => same([await Template.exists('base'), await Template.exists('nothing-there')], [true, false]))
 await raises(NotFoundError, () => Sandbox.create('nothing-there')).catch(() => {})

@@ -1,55 +1,17 @@
 """Every public method of the unmodified Python SDK against a running server. Started by `tests/e2b/run`, which sets E2B_*."""
 
 import inspect
-import json
-import re
 import sys
 import time
 
+import httpx
 from e2b import (AuthenticationException, CommandExitException, FileNotFoundException, InvalidArgumentException, NotFoundException, PtySize, Sandbox, SandboxException,
                  SandboxQuery, SandboxState, TimeoutException)
 
-named = set()
+from checks import check, named, raises, same, tell, until
 
-
-def tell(method, verdict, note="", failure="", seconds=0.0):
-    print(json.dumps({"method": method, "verdict": verdict, "note": note, "failure": failure, "seconds": seconds}), flush=True)
-
-
-def check(method, verdict="works", note=""):
-    """Runs the function below it at once and tells how it went."""
-    def run(function):
-        begun, failure = time.monotonic(), ""
-        named.add(method.split(" ")[0])
-        try:
-            function()
-        except Exception as error:  # noqa: BLE001: whatever it is, it is told
-            failure = f"{type(error).__name__}: {error} (line {error.__traceback__.tb_next.tb_lineno if error.__traceback__.tb_next else 0})"
-        tell(method, verdict, note, failure, time.monotonic() - begun)
-    return run
-
-
-def same(got, wanted):
-    assert got == wanted, f"got {got!r}, not {wanted!r}"
-
-
-def raises(kind, call, text=""):
-    try:
-        call()
-    except kind as error:
-        assert re.search(text, str(error)), str(error)
-        return error
-    raise AssertionError(f"no {kind.__name__} came")
-
-
-def until(look, seconds=20):
-    end = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < end, f"did not happen within {seconds} s"
-        time.sleep(0.2)
+def ask(method, url, headers=None, **more):
+    return httpx.request(method, url, headers={"E2b-Sandbox-Id": s.sandbox_id, "E2b-Sandbox-Port": "49983", **(headers or {})}, **more)
 
 
 s = None
@@ -274,6 +236,48 @@ def _():
 @check("Sandbox.get_host")
 def _():
     assert s.get_host(8080).startswith(f"8080-{s.sandbox_id}."), s.get_host(8080)
+
+
+@check("Sandbox.download_url")
+def _():
+    s.files.write("signed", "down")
+    signed = httpx.URL(s.download_url("signed", user="user", use_signature_expiration=60))
+    same((ask("GET", signed).status_code, ask("GET", signed).text), (200, "down"))
+    same(ask("GET", signed.copy_set_param("path", "other")).status_code, 401)
+    same(ask("GET", httpx.URL(s.download_url("signed", user="user", use_signature_expiration=-60))).status_code, 401)
+
+
+@check("Sandbox.upload_url")
+def _():
+    signed = httpx.URL(s.upload_url("sent", user="user", use_signature_expiration=60))
+    same(ask("POST", signed, content=b"up", headers={"Content-Type": "application/octet-stream"}).status_code, 200)
+    same(s.files.read("sent"), "up")
+    same(ask("GET", signed).status_code, 401)
+
+
+@check("Sandbox.update_network", "differs", "header rules go into HTTPS alone, have values of 8 bytes or more, and are shown as ***; an egress proxy is refused")
+def _():
+    s.update_network({"deny_out": ["0.0.0.0/0"], "allow_out": ["1.1.1.1"], "rules": {"api.example.org": [{"transform": {"headers": {"X-Key": "a-secret-value"}}}]}})
+    raises(SandboxException, lambda: s.update_network({"deny_out": ["not an address"]}))
+    s.update_network({})
+
+
+@check("Sandbox.get_mcp_url")
+def _():
+    assert f"50005-{s.sandbox_id}." in s.get_mcp_url(), s.get_mcp_url()
+
+
+@check("Sandbox.get_mcp_token")
+def _():
+    s.commands.run("mkdir -p /etc/mcp-gateway && printf token-of-a-gateway >/etc/mcp-gateway/.token", user="root")
+    same(s.get_mcp_token(), "token-of-a-gateway")
+
+
+@check("Sandbox.beta_pause")
+def _():
+    s.beta_pause()
+    s.connect(timeout=900)
+    same(s.is_running(), True)
 
 
 @check("Sandbox.pause")

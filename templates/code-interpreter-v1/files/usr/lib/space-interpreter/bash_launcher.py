@@ -1,0 +1,9 @@
+"""Starts bash_kernel out of the interpreter's own folder, which programs of the user's do not see."""
+import sys
+
+sys.path.append("/usr/lib/space-interpreter/python")
+
+from bash_kernel.kernel import BashKernel  # noqa: E402
+from ipykernel.kernelapp import IPKernelApp  # noqa: E402
+
+IPKernelApp.launch_instance(kernel_class=BashKernel)
