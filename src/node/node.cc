@@ -19,6 +19,7 @@
 #include "node/privileges.h"
 #include "node/recovery.h"
 #include "node/routes.h"
+#include "node/shares.h"
 #include "snapshot/local_blob_store.h"
 #include "vmm/qemu_driver.h"
 #include "vmm/sim_driver.h"
@@ -132,6 +133,7 @@ class Node {
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
     spawn(executor_, watch_work());
+    if (config_.driver == "qemu" && info.limits != "none") spawn(executor_, share_fairly());
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 
@@ -187,6 +189,19 @@ class Node {
         if (ticks > sandbox->processor_ticks + threshold) sandbox->used = std::chrono::steady_clock::now();
         sandbox->processor_ticks = ticks;
       }
+    }
+  }
+
+  asio::awaitable<void> share_fairly() {
+    constexpr std::chrono::milliseconds kLook{500};
+    FairShares shares(*warden_, disk_);
+    while (!stopping_) {
+      std::vector<RunningVm> running;
+      for (const SandboxRecord& record : sandboxes_->list()) {
+        if (record.state == SandboxState::running && !record.vm.empty()) running.push_back({record.vm, record.tenant});
+      }
+      co_await shares.apply(std::move(running));
+      co_await sleep_for(kLook);
     }
   }
 

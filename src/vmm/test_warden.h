@@ -100,6 +100,7 @@ class TestWarden : public wire::WardenClient {
   }
   Result<> freeze_file(const Fd&, bool) override { return {}; }
   Result<> set_limits(const std::string&, const wire::VmLimits&) override { return {}; }
+  Result<> set_weight(const std::string&, std::uint32_t) override { return {}; }
 
   Result<> destroy(const std::string& vm) override {
     std::lock_guard lock(mutex_);

@@ -142,6 +142,7 @@ Result<CgroupEntry> Cgroups::make(const std::string& vm, const wire::VmLimits& l
     TRY_VOID(write_limits(h, vm, limits));
     TRY_VOID(group(h.root / vm));
   }
+  if (version_ != Version::none) TRY_VOID(set_weight(vm, kStartingWeight));
   for (const fs::path& other : others_) TRY_VOID(group(other));
   if (!unified_.empty()) {
     TRY(entry.into, open_file(unified_, O_RDONLY | O_DIRECTORY));
@@ -153,6 +154,15 @@ Result<> Cgroups::set(const std::string& vm, const wire::VmLimits& limits) const
   if (version_ == Version::none) return fail(ErrorKind::unsupported, "no_limits", "this host has no cgroup controllers for limits");
   for (const Hierarchy& h : hierarchies_) TRY_VOID(write_limits(h, vm, limits));
   return {};
+}
+
+// cgroup-v2.rst, "cpu.weight": 1 to 10000, 100 by default; of version 1, cpu.shares: 1024 by default, at least 2.
+Result<> Cgroups::set_weight(const std::string& vm, std::uint32_t weight) const {
+  for (const Hierarchy& h : hierarchies_) {
+    if (version_ == Version::v2) return put(h.root / vm / "cpu.weight", std::to_string(weight));
+    if (h.controller == "cpu") return put(h.root / vm / "cpu.shares", std::to_string(std::max(2U, weight * 1024 / 100)));
+  }
+  return fail(ErrorKind::unsupported, "no_limits", "this host has no cgroup controllers for limits");
 }
 
 Result<> Cgroups::remove(const std::string& vm) const {

@@ -13,6 +13,8 @@
 
 namespace space::warden {
 
+inline constexpr std::uint32_t kStartingWeight = 10, kMostWeight = 1000;
+
 // How a new process gets into its groups before it runs anything: by clone3's CLONE_INTO_CGROUP, and by writing "0" into each of
 // `tasks` itself. (That moves a single thread by its own hand, which the kernel does without stopping the machine's other forks.)
 struct CgroupEntry {
@@ -29,6 +31,8 @@ class Cgroups {
 
   Result<CgroupEntry> make(const std::string& vm, const wire::VmLimits& limits) const;
   Result<> set(const std::string& vm, const wire::VmLimits& limits) const;
+  // Beside other VMs, where processors are short: 100 counts once. A new group has kStartingWeight: what is being made waits for what runs.
+  Result<> set_weight(const std::string& vm, std::uint32_t weight) const;
   // Idempotent. `conflict` while processes are in it.
   Result<> remove(const std::string& vm) const;
 

@@ -79,6 +79,11 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       result = host_.cgroups.set(vm, limits);
       break;
     }
+    case set_weight:
+      if (request.count < 1 || request.count > kMostWeight) return fail(ErrorKind::invalid_argument, "bad_weight", fmt::format("a weight is 1 to {}", kMostWeight));
+      TRY_VOID(living(vm));
+      result = host_.cgroups.set_weight(vm, request.count);
+      break;
     case destroy: return Service::destroy(vm);
     case list: Service::list(vm, answer); break;
   }

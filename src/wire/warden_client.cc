@@ -104,6 +104,13 @@ class SocketClient final : public WardenClient {
     return {};
   }
 
+  Result<> set_weight(const std::string& vm, std::uint32_t weight) override {
+    TRY(WardenRequest request, about(WardenCall::set_weight, vm));
+    request.count = weight;
+    TRY_VOID(ask(request, {}, 0));
+    return {};
+  }
+
   Result<> destroy(const std::string& vm) override {
     TRY(WardenRequest request, about(WardenCall::destroy, vm));
     TRY_VOID(ask(request, {}, 0));

@@ -70,6 +70,8 @@ class WardenClient {
   // the flag would not stop descriptors that are open already (tmpfs, for one).
   virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;
   virtual Result<> set_limits(const std::string& vm, const VmLimits& limits) = 0;
+  // Its part of the processors where they do not suffice, beside other VMs: 1 to 1000, 100 counts once. A VMM starts with 10.
+  virtual Result<> set_weight(const std::string& vm, std::uint32_t weight) = 0;
   virtual Result<> destroy(const std::string& vm) = 0;                    // process, cgroup, namespace, pin: all of it; idempotent
   virtual Result<std::vector<VmListing>> list() = 0;
 };

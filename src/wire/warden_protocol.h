@@ -33,6 +33,7 @@ enum class WardenCall : std::uint32_t {
   set_limits,      // limits
   destroy,
   list,            // vm: the last id already known, or empty → entries, count, more
+  set_weight,      // count: 1 to 1000, 100 for what counts once
 };
 
 // Text fields are filled up with NUL; a full field has none.
