@@ -41,7 +41,7 @@ def not_applicable(*ids, seconds=30):
     """For entries that do not apply: the function looks the evidence up, every time, and returns it as text; it raises when the
     evidence is not there any more."""
     def register(function):
-        REGISTRY.append(Attack(ids, function, ANY, seconds, True))
+        REGISTRY.append(Attack(ids, function, ANY, seconds, True, True))
         return function
     return register
 
