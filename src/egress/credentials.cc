@@ -59,6 +59,19 @@ void add_pattern(Injection& injection, std::string_view text) {
   injection.patterns.push_back(std::make_shared<const Secret>(text));
 }
 
+// What the base64 of a longer text always holds where the secret stands in it, `before` bytes (0 to 2) after a group of three: a server
+// that encodes the whole field, "Bearer " and all, shows the secret so.
+std::string inside_base64(std::string_view secret, std::size_t before, bool url) {
+  std::string padded(before, '\0');
+  padded.append(secret);
+  std::string out = url ? base64url_encode(as_bytes(padded)) : base64_encode(as_bytes(padded));
+  while (out.ends_with('=')) out.pop_back();
+  if (padded.size() % 3 != 0) out.pop_back();         // the last character holds bits of what follows
+  out.erase(0, before == 0 ? 0 : before + 1);         // the first ones bits of what stands before
+  wipe_string(padded);
+  return out;
+}
+
 // An upstream that shows the request may show the secret as it is, or as JSON, a URL or base64 would have it.
 void add_patterns(Injection& injection, const Binding& binding, std::string_view secret) {
   add_pattern(injection, secret);
@@ -69,6 +82,13 @@ void add_patterns(Injection& injection, const Binding& binding, std::string_view
     while (form.ends_with('=')) form.pop_back();
     add_pattern(injection, form);
     wipe_string(form);
+  }
+  for (std::size_t before = 0; before < 3; ++before) {
+    for (const bool url : {false, true}) {
+      std::string form = inside_base64(secret, before, url);
+      add_pattern(injection, form);
+      wipe_string(form);
+    }
   }
 }
 

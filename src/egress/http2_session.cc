@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestHead = 64 << 10, kMostFields = 100, kMostAnswerFields = 200;
 constexpr std::size_t kPiece = 16 << 10;
+constexpr int kMostInterim = 16;
 constexpr std::chrono::seconds kIdle{600};
 
 nghttp2_nv field(const std::string& name, const std::string& value) {
@@ -308,7 +309,11 @@ void Http2Session::answer_head_done(std::int32_t upstream_id, bool ended) {
     if (name == ":status") (void)std::from_chars(value.data(), value.data() + value.size(), status);
     else headers.add(name, value);
   }
-  if (status < 200) return;  // interim answers are for the hop between the upstream and us
+  if (status < 200) {  // interim answers are for the hop between the upstream and us
+    if (++stream->interim <= kMostInterim) return;
+    stream->note = fmt::format("it sent more than {} interim answers", kMostInterim);
+    return reset(*stream, NGHTTP2_ENHANCE_YOUR_CALM);
+  }
   if (stream->scrubber.active() && headers.has("content-encoding") && !http::equal_no_case(headers.get("content-encoding"), "identity")) {
     stream->note = "it compressed the answer to a request with a credential, although it was asked not to";
     return reset(*stream, NGHTTP2_INTERNAL_ERROR);

@@ -32,6 +32,7 @@ struct Http2Stream {
   int status = 0;
   Fields answer;                // of the upstream: the head's fields, later the trailers'
   bool answered = false;        // the guest has the head
+  int interim = 0;              // answers of status 1xx so far
   bool refused = false;         // answered by the gateway itself
   std::uint64_t bytes_up = 0, bytes_down = 0;
   std::string note;

@@ -112,6 +112,13 @@ TEST_F(Injecting, ScrubsSecretsInEveryFormHoweverTheyAreCut) {
     EXPECT_EQ(out.find(basic.substr(0, basic.size() - 2)), std::string::npos);
     EXPECT_TRUE(out.ends_with(" d s3cr3t/value+123 e")) << out;
   }
+  for (const std::string_view around : {"", "x", "Bearer ", "Authorization: Basic user:"}) {
+    Scrubber scrubber(*injection);
+    const std::string whole = std::string(around) + "s3cr3t/value+1234" + "\r\nX: y";
+    std::string out = scrubber.push(base64_encode(as_bytes(whole)));
+    out += scrubber.finish();
+    EXPECT_NE(out.find("********************"), std::string::npos) << around << ": " << out;  // all but the characters shared with its neighbours
+  }
   Scrubber prompt(*injection);
   EXPECT_EQ(prompt.push("data: x\n\n"), "data: x\n\n");  // an event stream is not held up
 }

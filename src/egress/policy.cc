@@ -148,12 +148,17 @@ Result<std::string> canonical_path(std::string_view raw) {
     decoded.push_back(static_cast<char>(d));
     i += 2;
   }
+  // Some servers decode overlong forms, in which "%c0%ae" is a dot.
+  if (!is_utf8(decoded)) return bad("is not UTF-8");
   std::vector<std::string_view> segments;
   std::string_view rest = std::string_view(decoded).substr(1);
   bool directory = false;
   for (;;) {
     const auto slash = rest.find('/');
     const std::string_view segment = rest.substr(0, slash);
+    // Servers that drop parameters (";x") from segments would see a dot segment where no rule did.
+    const std::string_view bare = segment.substr(0, segment.find(';'));
+    if (bare.size() != segment.size() && (bare == "." || bare == ".." || bare.empty())) return bad("hides a dot segment or an empty one before a ';'");
     directory = segment == "." || segment == ".." || segment.empty();
     if (segment == "..") {
       if (!segments.empty()) segments.pop_back();

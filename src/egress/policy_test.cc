@@ -48,7 +48,8 @@ TEST(CanonicalPath, HasOneMeaning) {
   EXPECT_EQ(canonical_path("/a/b/.."), "/a/");
   EXPECT_EQ(canonical_path("/%2e%2e/x"), "/x");
   EXPECT_EQ(canonical_path("/"), "/");
-  for (const char* bad : {"", "a", "/a%2fb", "/a%5cb", "/a\\b", "/%00", "/%", "/%zz", "/a%252fb", "/a b"}) EXPECT_FALSE(canonical_path(bad)) << bad;
+  EXPECT_EQ(canonical_path("/a;v=1/b..;/%c3%a9"), "/a;v=1/b..;/\xc3\xa9");
+  for (const char* bad : {"", "a", "/a%2fb", "/a%5cb", "/a\\b", "/%00", "/%", "/%zz", "/a%252fb", "/a b", "/a/..;/b", "/a/.;x/b", "/a/;/b", "/a/%2e%2e;/b", "/a/%c0%ae%c0%ae/b", "/a/%ff"}) EXPECT_FALSE(canonical_path(bad)) << bad;
 }
 
 TEST(Address, OneSpellingOnly) {

@@ -40,10 +40,6 @@ struct Machine {
   explicit operator bool() const { return vm != nullptr; }
 };
 
-// A VM that is made ahead leaves the processor to those that somebody waits for.
-inline constexpr std::uint32_t kWeightMadeAhead = 10;
-inline constexpr std::uint32_t kWeightInUse = 100;
-
 // An answer of the agent, waited for at most `limit` and no longer than its VM lives; errors as guest_error makes them, and
 // conflict/sandbox_ended when the VM is gone. `doing` completes "the agent did not answer (…)".
 template <class T>

@@ -23,6 +23,7 @@
 #include "node/retention.h"
 #include "node/routes.h"
 #include "node/upkeep.h"
+#include "node/shares.h"
 #include "snapshot/local_blob_store.h"
 #include "vmm/qemu_driver.h"
 #include "vmm/sim_driver.h"
@@ -136,6 +137,7 @@ class Node {
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
+    if (config_.driver == "qemu" && info.limits != "none") spawn(executor_, share_fairly());
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 
@@ -192,6 +194,19 @@ class Node {
         if (ticks > sandbox->processor_ticks + threshold) sandbox->used = std::chrono::steady_clock::now();
         sandbox->processor_ticks = ticks;
       }
+    }
+  }
+
+  asio::awaitable<void> share_fairly() {
+    constexpr std::chrono::milliseconds kLook{500};
+    FairShares shares(*warden_, disk_);
+    while (!stopping_) {
+      std::vector<RunningVm> running;
+      for (const SandboxRecord& record : sandboxes_->list()) {
+        if (record.state == SandboxState::running && !record.vm.empty()) running.push_back({record.vm, record.tenant});
+      }
+      co_await shares.apply(std::move(running));
+      co_await sleep_for(kLook);
     }
   }
 

@@ -266,8 +266,7 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
     machine = std::move(*fresh);
   }
   if (!ready) co_return machine;
-  auto done = co_await machine.vm->set_cpu_weight(kWeightMadeAhead);
-  if (done) done = co_await machines_.load(machine, unused);
+  auto done = co_await machines_.load(machine, unused);
   if (done) {
     // A guest may take long for its first command; a node that is being stopped has no time for that.
     using namespace asio::experimental::awaitable_operators;

@@ -170,13 +170,8 @@ Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::s
     const Spans::Step step(spans, "claim");
     auto taken = co_await parts_.pools.take(base);
     slot = std::move(taken.slot);
+    if (taken.ready) co_return std::move(taken.machine);
     machine = std::move(taken.machine);
-    if (taken.ready) {
-      // An error means that its VMM is gone, which the next step finds and mends.
-      if (auto weighed = co_await machine.vm->set_cpu_weight(kWeightInUse); !weighed)
-        log::warn("vm.weight_failed", {{"vm", machine.id}, {"error", weighed.error()}});
-      co_return machine;
-    }
   }
   if (!machine) {
     CO_TRY(machine, co_await parts_.machines.spawn(base, spans));

@@ -80,7 +80,7 @@ class Vm {
   // pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
   virtual Task<> save_devices(const Fd& into) = 0;
   virtual Task<wire::MemoryFiles> memory() = 0;
-  // Its share when VMs want more of the processor than there is: 1 to 10,000, 100 from the start.
+  // Its share when VMs want more of the processor than there is: 1 to 10,000; 10 from the start.
   virtual Task<> set_cpu_weight(std::uint32_t) { co_return Result<>{}; }
   // The disk's next generation: `overlay` is an empty image over what there is. Both may be done while the VM runs; where memory is
   // saved with the disk the switch belongs into the same pause. After it nothing writes to the old top any more, though the VM still

@@ -201,6 +201,9 @@ TEST_F(WardenTest, MemoryProcessAndCpuLimitsBite) {
   EXPECT_TRUE(client().set_limits(spinner, {128ULL << 20, 50, 20, 0}));
   EXPECT_TRUE(client().set_limits(spinner, {32ULL << 20, 10, 10, 0}));
   EXPECT_EQ(client().set_limits(spinner, {1, 10, 10, 0}).error().code, "bad_limits");
+  EXPECT_TRUE(client().set_cpu_weight(spinner, 100));
+  EXPECT_EQ(client().set_cpu_weight(spinner, 0).error().code, "bad_weight");
+  EXPECT_EQ(client().set_cpu_weight(spinner, 10'001).error().code, "bad_weight");
   EXPECT_EQ(client().set_limits(hog, {32ULL << 20, 10, 10, 0}).error().code, "vmm_ended");
 }
 

@@ -70,7 +70,7 @@ class WardenClient {
   // the flag would not stop descriptors that are open already (tmpfs, for one).
   virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;
   virtual Result<> set_limits(const std::string& vm, const VmLimits& limits) = 0;
-  // Its share of the processor when VMs want more than there is, 1 to 10,000; 100 is what a VM starts with. Not a limit.
+  // Its share of the processor when VMs want more than there is, 1 to 10,000; a VM starts with 10, and 100 counts once. Not a limit.
   virtual Result<> set_cpu_weight(const std::string& vm, std::uint32_t weight) = 0;
   virtual Result<> destroy(const std::string& vm) = 0;                    // process, cgroup, namespace, pin: all of it; idempotent
   virtual Result<std::vector<VmListing>> list() = 0;

@@ -6,7 +6,9 @@
         t.attempt("nobody can", can_write_as(65534))  # True: the attack reached something
 
 Controls and attempts use the same detector, so an attack that cannot fail is found out: without a control that tripped, the trial
-counts as broken. After every trial the world is looked at: canaries, roles, the bystander.
+counts as broken. After every trial the world is looked at: canaries, roles, the bystander, what arrived at the fake internet.
+
+An attack runs in the condition that it names first, unless the run asks for another: what the attacker's sandbox may reach.
 """
 
 import time
@@ -17,15 +19,20 @@ VERDICTS = ("blocked", "reached", "broken", "not applicable", "missing")
 
 
 class Attack:
-    def __init__(self, ids, function, conditions, seconds, evidence):
-        self.ids, self.function, self.conditions, self.seconds, self.evidence = ids, function, conditions, seconds, evidence
+    def __init__(self, ids, function, conditions, seconds, evidence, quick=False):
+        self.ids, self.function, self.conditions, self.seconds, self.evidence, self.quick = ids, function, conditions, seconds, evidence, quick
+        self.name = f"{function.__module__}.{function.__name__}"
         self.doc = (function.__doc__ or "").strip().splitlines()[0] if function.__doc__ else function.__name__
 
 
-def attack(*ids, conditions=("blocked", "partial", "open"), seconds=60):
-    """Registers an attack for these entries of the catalogue. `seconds`: its longest time, at default counts."""
+ANY = ("blocked", "partial", "open")
+
+
+def attack(*ids, conditions=ANY, seconds=60, quick=False):
+    """Registers an attack for these entries of the catalogue. `seconds`: its longest time, at default counts. `quick`: it belongs to
+    the three minutes of --quick."""
     def register(function):
-        REGISTRY.append(Attack(ids, function, conditions, seconds, False))
+        REGISTRY.append(Attack(ids, function, conditions, seconds, False, quick))
         return function
     return register
 
@@ -34,7 +41,7 @@ def not_applicable(*ids, seconds=30):
     """For entries that do not apply: the function looks the evidence up, every time, and returns it as text; it raises when the
     evidence is not there any more."""
     def register(function):
-        REGISTRY.append(Attack(ids, function, ("blocked", "partial", "open"), seconds, True))
+        REGISTRY.append(Attack(ids, function, ANY, seconds, True, True))
         return function
     return register
 
@@ -44,8 +51,8 @@ class OutOfTime(BaseException):
 
 
 class Trial:
-    def __init__(self, attack, world):
-        self.attack, self.world = attack, world
+    def __init__(self, attack, world, condition=""):
+        self.attack, self.world, self.condition = attack, world, condition
         self.controls, self.attempts, self.notes, self.figures = [], [], [], {}
         self.error, self.seconds = None, 0.0
 
@@ -79,6 +86,8 @@ class Trial:
     def run(self):
         begun = time.monotonic()
         try:
+            if self.condition:
+                self.world.begin(self.condition)
             text = self.attack.function(self)
             if self.attack.evidence:
                 self.note(text)
@@ -91,6 +100,11 @@ class Trial:
             self.error = f"{type(error).__name__}: {error}"[:500]
             self.trace = traceback.format_exc()
         self.seconds = time.monotonic() - begun
+
+    @property
+    def covered(self):
+        """Attempts whose detector was seen to trip in this very trial. In a report: controls. A trial with one dead control has none."""
+        return len(self.attempts) if self.controls and all(tripped for _, tripped, _ in self.controls) else 0
 
     @property
     def verdict(self):

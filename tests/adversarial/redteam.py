@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attacks a SPACE server of its own and says what got through. Started as `space redteam`; needs root.
 
-Ends with 0 when nothing was reached and every control tripped, 1 otherwise, 2 when it could not run.
+Ends with 0 when nothing was reached, every control tripped and nothing is missing, 1 otherwise, 2 when it could not run. `redteam.py agent` lets an agent attack.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import report  # noqa: E402
 from framework import REGISTRY, OutOfTime, Trial  # noqa: E402
 
 BUDGET_S = 12 * 60
+QUICK_BUDGET_S = 3 * 60
 
 
 def read_catalogue():
@@ -32,10 +33,11 @@ def read_catalogue():
     return entries
 
 
-def load_attacks():
-    sys.path.insert(0, str(HERE / "attacks"))
-    for path in sorted((HERE / "attacks").glob("*.py")):
-        importlib.import_module(path.stem)
+def load_attacks(folders=()):
+    for folder in [HERE / "attacks", *map(Path, folders)]:
+        sys.path.insert(0, str(folder))
+        for path in sorted(folder.glob("*.py")):
+            importlib.import_module(path.stem)
 
 
 def limited(seconds, work):
@@ -53,24 +55,33 @@ def limited(seconds, work):
 def parse():
     parser = argparse.ArgumentParser(prog="space redteam", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--group", action="append", default=[], metavar="G", help="only this group (A to I, V), repeatable; also ids: F24")
-    parser.add_argument("--condition", choices=("blocked", "partial", "open"), default="blocked", help="what the attacker's sandbox may reach")
+    parser.add_argument("--condition", choices=("blocked", "partial", "open"), help="what the attacker's sandbox may reach; otherwise each attack's own")
     parser.add_argument("--long", action="store_true", help="the catalogue's own counts, without a time budget")
+    parser.add_argument("--quick", action="store_true", help="the attacks that fit into three minutes")
+    parser.add_argument("--attacks", action="append", default=[], metavar="FOLDER", help="more attacks, from *.py of this folder; their entries need not be in the catalogue")
     parser.add_argument("--report", metavar="FILE", help="write FILE.md, FILE.json and FILE.xml (JUnit)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--merge", nargs="+", metavar="FILE.json", help="attack nothing: one report of several runs' results; of an entry the last counts")
     parser.add_argument("--list", action="store_true", help="what there is; runs nothing")
-    parser.add_argument("--budget", type=int, default=BUDGET_S, metavar="S", help="seconds for everything, at default counts")
-    return parser.parse_args()
+    parser.add_argument("--budget", type=int, metavar="S", help="seconds for everything, at default counts (720; 180 with --quick)")
+    options = parser.parse_args()
+    options.budget = options.budget or (QUICK_BUDGET_S if options.quick else BUDGET_S)
+    return options
+
+
+def wanted(options):
+    words = [word.upper() for word in options.group]
+    return lambda id: not words or any(id.startswith(word) for word in words)
 
 
 def chosen(attacks, options):
-    words = [word.upper() for word in options.group]
-    return [one for one in attacks if options.condition in one.conditions and (not words or any(id.startswith(word) for id in one.ids for word in words))]
+    takes = wanted(options)
+    return [one for one in attacks if (not options.condition or options.condition in one.conditions) and any(map(takes, one.ids)) and (one.quick or not options.quick)]
 
 
 def show(trial):
-    print(f"{'+'.join(trial.attack.ids):24} {trial.verdict:15} {trial.seconds:6.1f} s  {trial.attack.doc[:70]}"
-          + (f"\n{'':24} {trial.reason[:300]}" if trial.verdict in ("reached", "broken") else ""), file=sys.stderr, flush=True)
+    print(f"{'+'.join(trial.attack.ids)[:32]:32} {trial.verdict:15} {trial.seconds:6.1f} s  {trial.attack.doc[:70]}"
+          + (f"\n{'':32} {trial.reason[:400]}" if trial.verdict in ("reached", "broken") else ""), file=sys.stderr, flush=True)
     if trial.verdict == "broken" and os.environ.get("SPACE_REDTEAM_TRACE"):
         print(getattr(trial, "trace", ""), file=sys.stderr)
 
@@ -79,18 +90,18 @@ def run(attacks, options):
     from world import World
 
     trials, begun = [], time.monotonic()
-    with World(options.condition, options.long) as world:
+    with World(long=options.long) as world:
         for one in attacks:
             left = options.budget - (time.monotonic() - begun)
             if left < 5 and not options.long:
                 print("the time is over; what is left counts as missing", file=sys.stderr)
                 break
-            trial = Trial(one, world)
+            trial = Trial(one, world, options.condition or one.conditions[0])
             limited(one.seconds * 20 if options.long else min(one.seconds, left), trial.run)
             trials.append(trial)
             show(trial)
         facts = {"accelerator": world.version.get("accelerator") or "unknown", "vmm": f"{world.version.get('driver')} {world.version.get('vmm_version')}",
-                 "version": world.version["version"], "kernel": platform.release(), "condition": options.condition,
+                 "version": world.version["version"], "kernel": platform.release(), "condition": options.condition or "each attack's own",
                  "counts": "literal" if options.long else "scaled"}
     return trials, facts, time.monotonic() - begun
 
@@ -104,8 +115,8 @@ def merged(files, catalogue):
         for row in result["entries"]:
             if row["verdict"] != "missing" or row["id"] not in rows:
                 rows[row["id"]] = row
-    for id, (priority, name) in catalogue.items():
-        rows.setdefault(id, {"id": id, "priority": priority, "name": name, "verdict": "missing", "attempts": 0, "controls": 0, "seconds": 0, "reason": "", "notes": [], "figures": {}})
+    for row in report.rows_of([], catalogue, lambda id: id not in rows):
+        rows[row["id"]] = row
     if len({summary["accelerator"] for summary in summaries}) != 1:
         sys.exit("these runs had different accelerators: they do not belong into one report")
     ordered = [rows[id] for id in catalogue]
@@ -121,31 +132,46 @@ def finish(options, rows, summary):
     else:
         print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
               + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
-    return 1 if summary["reached"] or summary["broken"] else 0
+    return 1 if summary["reached"] or summary["broken"] or summary["missing"] else 0
+
+
+def needs_root():
+    if os.geteuid() != 0:
+        print("space redteam: it starts a server of its own and looks into processes: run it as root (sudo space redteam)", file=sys.stderr)
+    return os.geteuid() != 0
 
 
 def main():
+    if sys.argv[1:2] == ["agent"]:
+        import agent
+        return 2 if needs_root() else agent.main(sys.argv[2:])
     options = parse()
-    load_attacks()
+    load_attacks(options.attacks)
     catalogue = read_catalogue()
     if options.merge:
         return finish(options, *merged(options.merge, catalogue))
+    for one in REGISTRY:
+        for id in one.ids:
+            if id not in catalogue and options.attacks:
+                catalogue[id] = ("own", one.doc)
     unknown = {id for one in REGISTRY for id in one.ids} - set(catalogue)
     if unknown:
         sys.exit(f"attacks for entries that the catalogue does not have: {unknown}")
     attacks = chosen(REGISTRY, options)
     if options.list:
         written = {id for one in REGISTRY for id in one.ids}
+        quick = {id for one in REGISTRY if one.quick for id in one.ids}
         for id, (priority, name) in catalogue.items():
-            print(f"{id} {priority} {'        ' if id in written else 'missing '} {name}")
+            print(f"{id} {priority} {'quick   ' if id in quick else '        ' if id in written else 'missing '} {name}")
         return 0
-    if os.geteuid() != 0:
-        print("space redteam: it starts a server of its own and looks into processes: run it as root (sudo space redteam)", file=sys.stderr)
+    if needs_root():
         return 2
+    if options.quick or options.condition:
+        takes = {id for one in attacks for id in one.ids}.__contains__  # what the run leaves out on purpose is not missing
+    else:
+        takes = wanted(options)
     trials, facts, seconds = run(attacks, options)
-    rows = report.rows_of(trials, catalogue, {word[0].upper() for word in options.group}, options.long)
-    if any(len(word) > 1 for word in options.group):
-        rows = [row for row in rows if any(row["id"].startswith(word.upper()) for word in options.group)]
+    rows = report.rows_of(trials, catalogue, lambda id: takes(id) and wanted(options)(id))
     return finish(options, rows, report.summary_of(rows, seconds, facts))
 
 

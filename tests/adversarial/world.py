@@ -1,18 +1,17 @@
-"""The stage of the attacks: a server of our own with two tenants, a bystander's sandbox, canaries, and a look at whether all of it is
-as it was."""
+"""The stage of the attacks: a server of our own with two tenants, a bystander's sandbox, an internet of its own, canaries, and a look at
+whether all of it is as it was."""
 
+import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
-import threading
 import time
-import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "system"))
 
+import internet  # noqa: E402
 import leaks  # noqa: E402
 from canaries import Datagrams, Listener, host_addresses, new_secret  # noqa: E402
 from space_server import SpaceServer  # noqa: E402
@@ -21,19 +20,38 @@ ROLES = ("warden", "node", "api", "egress")
 
 
 class World:
-    def __init__(self, condition="blocked", long=False, options=None):
-        self.condition, self.long = condition, long
-        self.server = SpaceServer(tenants_on_tcg=True, pool_ready=1, **(options or {}))
-        self.boxes = {}
+    """`broken_gateway`: one that lets everything through, to show that the experiment can be lost."""
+
+    def __init__(self, long=False, options=None, broken_gateway=False):
+        self.condition, self.long, self.broken_gateway = "blocked", long, broken_gateway
+        self.options = {"tenants_on_tcg": True, "pool_ready": 1, **(options or {})}
+        if broken_gateway:
+            self.options["egress_allow_range"] = "0.0.0.0/0"
+        self.boxes, self.expected, self.net, self.server = {}, [], None, None
 
     def __enter__(self):
-        self.server.start()
+        try:
+            return self.set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def set_up(self):
+        self.net = internet.make()
+        self.server = SpaceServer(egress_resolver=self.net.resolver, egress_ca=self.net.ca, **self.options).start()
         self.host = self.server.api
         self.version = self.host.ok("GET", "/v1/version")
         self.attacker, self.victim = self.tenant("attacker"), self.tenant("victim")
-        self.listeners = [Listener("127.0.0.1")] + [Listener(address) for address in host_addresses()]
-        self.datagrams = [Datagrams("127.0.0.1")] + [Datagrams(address) for address in host_addresses()]
-        self.secrets = {"a file of the host": new_secret(), "the bystander's file": new_secret(), "the bystander's environment": new_secret()}
+        addresses = [*host_addresses(), f"{self.net.block}.1"]
+        self.listeners = [Listener("127.0.0.1")] + [Listener(address) for address in addresses]
+        self.wide = Listener("0.0.0.0")
+        self.listeners.append(self.wide)
+        self.datagrams = [Datagrams("127.0.0.1")] + [Datagrams(address) for address in addresses]
+        self.secrets = {"a file of the host": new_secret(), "the bystander's file": new_secret(), "the bystander's environment": new_secret(), "a credential": new_secret(),
+                        "another credential": new_secret()}
+        for name, which in (("api", "a credential"), ("other", "another credential")):
+            self.attacker.ok("PUT", f"/v1/credentials/{name}", self.secrets[which].encode(), {"Content-Type": "application/octet-stream"})
+        self.policy = internet.partial(self.wide.port)
         self.host_file = self.server.folder / "host-canary"
         self.host_file.write_text(self.secrets["a file of the host"])
         self.bystander = self.victim.create(env={"SECRET": self.secrets["the bystander's environment"]})
@@ -42,16 +60,41 @@ class World:
         self.bystander.run("setsid -f python3 /tmp/listen.py >/dev/null 2>&1 </dev/null", user="root")
         self.bystander_key = self.victim.key
         self.pids = self.role_pids()
-        self.expected_hits = {}
+        self.begin(self.condition)
         return self
 
     def __exit__(self, *exc):
-        for one in [*self.listeners, *self.datagrams]:
+        for one in [*getattr(self, "listeners", ()), *getattr(self, "datagrams", ())]:
             one.close()
-        for tenant in (self.attacker, self.victim):
-            for sandbox in tenant.sandboxes():
-                tenant.delete(sandbox["id"])
-        self.server.close()
+        try:
+            for tenant in (getattr(self, "attacker", None), getattr(self, "victim", None)):
+                for sandbox in tenant.sandboxes() if tenant else ():
+                    tenant.delete(sandbox["id"])
+            if self.server is not None:
+                self.server.close()
+        finally:
+            if self.net is not None:
+                self.net.close()
+
+    def begin(self, condition):
+        """A trial begins: what the attacker's sandboxes may reach, and from where on the internet's log is looked at."""
+        self.condition, self.expected = condition, []
+        self.mark = self.net.mark()
+
+    def settings(self, condition=None):
+        """The network of a sandbox of the attacker under a condition, as a create takes it."""
+        if self.broken_gateway:
+            return {"policy": {"mode": "open"}, "credentials": internet.CREDENTIALS}
+        return {"blocked": {"policy": {"mode": "none"}}, "partial": {"policy": self.policy, "credentials": internet.CREDENTIALS}, "open": {"policy": {"mode": "open"}}}[condition or self.condition]
+
+    def expect(self, known):
+        """Entries of the internet's log for which `known` is true are no trespass in this trial."""
+        self.expected.append(known)
+
+    def arrived(self, text):
+        """What the internet and the host's canaries got in this trial that holds this text."""
+        found = [entry for entry in self.net.since(self.mark) if text in str(entry)]
+        return found + [{"at": "host", "said": said.decode("latin1")} for one in [*self.listeners, *self.datagrams] for _, said in one.hits if text.encode() in said]
 
     def tenant(self, name, scopes=("admin",), **more):
         made = self.host.ok("POST", "/v1/keys", {"name": "redteam", "tenant": name, "scopes": list(scopes), **more})
@@ -59,8 +102,10 @@ class World:
 
     # Sandboxes of the attacker.
 
-    def sandbox(self, name="shared"):
+    def sandbox(self, name="shared", condition=None):
         """One that attacks share, made anew when the last one broke it."""
+        condition = condition or self.condition
+        name = f"{name} {condition}"
         box = self.boxes.get(name)
         if box is not None:
             try:
@@ -68,12 +113,17 @@ class World:
                     return box
             except Exception:
                 self.drop(box)
-        self.boxes[name] = self.attacker.create()
+        self.boxes[name] = self.fresh(condition)
         return self.boxes[name]
 
-    def fresh(self, **options):
+    def fresh(self, condition=None, **options):
         """One for attacks that break it; `drop` it afterwards."""
+        options.setdefault("egress", self.settings(condition))
         return self.attacker.create(**options)
+
+    def settle(self, box, policy=None, **more):
+        """Another policy for a sandbox; without one, that of the present condition."""
+        return self.attacker.ok("PUT", f"{box.path}/egress", {"policy": policy, **more} if policy else self.settings())
 
     def drop(self, box):
         self.boxes = {name: one for name, one in self.boxes.items() if one is not box}
@@ -88,11 +138,32 @@ class World:
         return {role: self.server.role_pid(role) for role in ROLES if self.server.role_pid(role)}
 
     def secrets_in(self, content):
-        return [name for name, secret in self.secrets.items() if secret.encode() in content]
+        """Names of the secrets that these bytes hold, as they are or as base64 at any alignment."""
+        found = []
+        for name, secret in self.secrets.items():
+            forms = [secret.encode(), secret[7:].encode()] + [base64.b64encode(bytes(n) + secret.encode())[4 if n else 0:-4] for n in range(3)]
+            if any(form in content for form in forms):
+                found.append(name)
+        return found
+
+    def trespasses(self):
+        """What arrived at the fake internet in this trial and must not have."""
+        found = []
+        for entry in self.net.since(self.mark):
+            if any(known(entry) for known in self.expected):
+                continue
+            if self.condition == "blocked":
+                found.append(f"something arrived although all is blocked: {str(entry)[:200]}")
+            elif self.condition == "partial" and entry["at"] in ("evil", "proxy") and entry.get("path", "") != "/":
+                found.append(f"{entry['at']} was reached: {str(entry)[:200]}")
+            elif self.condition == "partial" and entry["at"] == "dns" and not internet.may_be_resolved(entry.get("name", "")):
+                found.append(f"a name outside of the policy was looked up: {entry.get('name')}")
+        return found
 
     def disturbed(self):
         """What is no longer as it was, and becomes the new state."""
-        found = []
+        time.sleep(0.1)  # what is under way arrives
+        found = self.trespasses()
         for listener in [*self.listeners, *self.datagrams]:
             if listener.hits:
                 found.append(f"{type(listener).__name__.lower()} on {listener.address} was reached: {listener.hits[:2]}")
@@ -134,34 +205,69 @@ class World:
 
 
 class Neighbour:
-    """Measures the bystander while something else goes on: the time of `true`, over and over."""
+    """Measures the bystander while something else goes on: the time of `true`, over and over (neighbour.py)."""
 
-    def __init__(self, world, every=0.2):
+    def __init__(self, world, every=0.03):
         self.world, self.every, self.times, self.failed = world, every, [], 0
-        self.stop = threading.Event()
 
     def __enter__(self):
-        self.thread = threading.Thread(target=self.loop, daemon=True)
-        self.thread.start()
+        program = Path(__file__).resolve().parent / "neighbour.py"
+        self.process = subprocess.Popen([sys.executable, program, self.world.victim.url, self.world.bystander.id, str(self.every)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(self.world.victim.key + "\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
         return self
 
-    def loop(self):
-        while not self.stop.is_set():
-            begun = time.monotonic()
-            try:
-                self.world.bystander.run(["true"], timeout=30)
-                self.times.append(time.monotonic() - begun)
-            except Exception:
-                self.failed += 1
-            self.stop.wait(self.every)
-
     def __exit__(self, *exc):
-        self.stop.set()
-        self.thread.join(40)
+        try:
+            result = json.loads(self.process.communicate(timeout=60)[0])
+            self.times, self.failed = result["times"], result["failed"]
+        finally:
+            self.process.kill()
+            self.process.wait()
 
     def quantile(self, share):
         ordered = sorted(self.times)
         return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("inf")
+
+
+class Meter:
+    """The bystander's times before and during an attack, with the bars that hold for them. What the machine did besides is on both sides
+    of the ratio: the times before the attack and, where they were worse, those after it."""
+
+    MEDIAN, P99 = 1.5, 2.0
+
+    def __init__(self, t, seconds=2.5):
+        self.t, self.seconds = t, seconds
+
+    def calm(self):
+        with Neighbour(self.t.world) as one:
+            time.sleep(self.seconds)
+        return one
+
+    def __enter__(self):
+        self.before = self.calm()
+        self.during = Neighbour(self.t.world).__enter__()
+        return self
+
+    def __exit__(self, kind, *rest):
+        self.during.__exit__(None)
+        if kind is not None:
+            return
+        t, during = self.t, self.during
+        t.control("the bystander was timed before", len(self.before.times) >= 5, len(self.before.times))
+        t.control("and during the attack", len(during.times) >= 5 or during.failed, len(during.times))
+        t.attempt("the bystander was not answered", during.failed > 0 or not during.times, f"{during.failed} failed")
+        after = None
+        for name, share, bar in (("median", 0.5, self.MEDIAN), ("p99", 0.99, self.P99)):
+            base, now = self.before.quantile(share), during.quantile(share)
+            if now > base * bar and after is None:
+                time.sleep(1)
+                after = self.calm()
+            if after is not None:
+                base = max(base, after.quantile(share))
+            t.figure(f"neighbour's {name}, ms before and during", f"{base * 1000:.0f}, {now * 1000:.0f} (x{now / base:.2f})")
+            t.attempt(f"the neighbour's {name} is more than {bar} times as long", now > base * bar, f"{base * 1000:.0f} to {now * 1000:.0f} ms, {len(during.times)} times")
 
 
 LISTENER = """

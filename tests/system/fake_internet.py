@@ -36,7 +36,10 @@ def run(*words):
 
 
 class FakeInternet:
-    """Addresses are base+n: 2 DNS, 3 shared by many names, 4 the attacker's."""
+    """Addresses are base+n: 2 DNS, 3 shared by many names, 4 the attacker's; with `hostile`, of hostile_servers.py: 5 a server that
+    answers whatever the request says, 6 HTTP/2, 7 an open proxy."""
+
+    hostile = False
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="space-internet-", dir=os.environ.get("SPACE_TEST_DIR")))
@@ -44,6 +47,7 @@ class FakeInternet:
         self.block = f"11.{random.randint(1, 250)}.{random.randint(0, 250)}"
         self.name = f"spi{random.randint(0, 10**6)}"
         self.dns, self.shared, self.evil = f"{self.block}.2", f"{self.block}.3", f"{self.block}.4"
+        self.odd, self.h2, self.proxy = (f"{self.block}.{n}" for n in (5, 6, 7))
         self.resolver = f"{self.dns}:53"
         self.zone = {}
         self.ca = self.folder / "ca.pem"
@@ -76,6 +80,10 @@ class FakeInternet:
         certified = [name for name in self.zone if not name.startswith("*")] + [name for name in self.zone if name.startswith("*")]
         self.authority(sorted(set(certified) | {"self.test"}))
         settings = {"zone": self.zone, "dns": self.dns, "shared": self.shared, "evil": self.evil, "folder": str(self.folder), "namespace": self.name}
+        if self.hostile:
+            import hostile_servers
+            hostile_servers.make_certificates(self.folder)
+            settings.update(odd=self.odd, h2=self.h2, proxy=self.proxy)
         self.process = subprocess.Popen([sys.executable, __file__, json.dumps(settings)], stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline().strip() != "ready":
             raise AssertionError("the fake internet did not start")
@@ -112,7 +120,11 @@ class Log:
 
     def write(self, at, **what):
         with self.lock:
-            self.file.write(json.dumps({"at": at, **what}) + "\n")
+            self.file.write(json.dumps({"at": at, "time": time.time(), **what}) + "\n")
+
+
+PLAIN_EDNS = "00002904d0000000000000"  # an OPT record with nothing in it, as resolvers send it
+TURNS = {}
 
 
 def answer_dns(query, zone, log):
@@ -124,8 +136,14 @@ def answer_dns(query, zone, log):
     kind, = struct.unpack(">H", query[at + 1:at + 3])
     question = query[12:at + 5]
     name = ".".join(labels).lower()
-    log.write("dns", name=name, kind=kind)
+    # What a resolver adds or spells in its own way, it could have from the guest.
+    plain = query[at + 5:].hex() in ("", PLAIN_EDNS) and ".".join(labels) == name
+    log.write("dns", name=name, kind=kind, **({} if plain else {"raw": query.decode("latin1")}))
     value = zone.get(name) or zone.get("*." + ".".join(labels[1:]).lower())
+    if isinstance(value, str) and value.startswith("turns:"):  # another answer each time
+        turns = value[6:].split(",")
+        TURNS[name] = TURNS.get(name, -1) + 1
+        value = turns[min(TURNS[name], len(turns) - 1)]
     answers = b""
     count = 0
     for one in value if isinstance(value, list) else [value] if value else []:
@@ -261,6 +279,9 @@ def main():
         serve_http(settings, log, at, settings[at], 443, certificate=True)
         for port in (22, 5432, 8443):
             serve_raw(log, at, settings[at], port)
+    if "odd" in settings:
+        import hostile_servers
+        hostile_servers.serve(settings, log)
     print("ready", flush=True)
     threading.Event().wait()
 

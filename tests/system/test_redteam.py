@@ -1,19 +1,26 @@
-"""The adversarial suite itself: it finds what gets through, it does not believe an attack without a control, and a few of its attacks."""
+"""The adversarial suite itself: it finds what gets through, it does not believe an attack without a control, it is whole, and an outsider's
+attack is one file."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 from space_server import BASES, BINARY, ROOT, TEMPLATES
 
-BUDGET_S = 120
+BUDGET_S = 150
 SUITE = ROOT / "tests" / "adversarial"
 sys.path.insert(0, str(SUITE))
 
+import redteam  # noqa: E402
 import report  # noqa: E402
-from framework import Attack, OutOfTime, Trial  # noqa: E402
+from framework import REGISTRY, Attack, OutOfTime, Trial  # noqa: E402
+
+redteam.load_attacks()
 
 
 class QuietWorld:
@@ -26,18 +33,23 @@ class NoisyWorld:
         return ["a canary was reached"]
 
 
-def verdict(function, world=None, evidence=False):
+def tried(function, world=None, evidence=False):
     trial = Trial(Attack(("F24",), function, (), 1, evidence), world or QuietWorld())
     trial.run()
-    return trial.verdict
+    return trial
+
+
+def verdict(*arguments, **options):
+    return tried(*arguments, **options).verdict
+
+
+def good(t):
+    t.control("c", True)
+    t.attempt("a", False)
 
 
 class Verdicts(unittest.TestCase):
     def test_an_attack_is_blocked_only_with_a_control_that_tripped(self):
-        def good(t):
-            t.control("c", True)
-            t.attempt("a", False)
-
         def no_control(t):
             t.attempt("a", False)
 
@@ -50,6 +62,7 @@ class Verdicts(unittest.TestCase):
 
         self.assertEqual([verdict(one) for one in (good, no_control, dead_control, nothing_tried)], ["blocked", "broken", "broken", "broken"])
         self.assertEqual(verdict(good, NoisyWorld()), "reached")
+        self.assertEqual([tried(one).covered for one in (good, no_control, dead_control)], [1, 0, 0])
 
     def test_what_was_reached_stays_reached_whatever_fails_after_it(self):
         def reached(t):
@@ -69,31 +82,106 @@ class Verdicts(unittest.TestCase):
 
         self.assertEqual((verdict(lambda t: "none there", evidence=True), verdict(gone, evidence=True)), ("not applicable", "broken"))
 
-    def test_reports_name_every_entry_and_the_accelerator(self):
-        rows = report.rows_of([], {"F01": ("P1", "a | b"), "G01": ("P2", "c")}, {"F"}, False)
+    def test_reports_name_every_entry_and_the_accelerator_and_count_an_attack_once(self):
+        catalogue = {"F24": ("P1", "a | b"), "F25": ("P1", "with \x1b"), "G01": ("P2", "c")}
+        trial = tried(good)
+        trial.attack.ids = ("F24", "F25")
+        rows = report.rows_of([trial], catalogue, lambda id: id[0] == "F")
         facts = {"accelerator": "tcg", "vmm": "q", "version": "1", "kernel": "k", "condition": "blocked", "counts": "scaled"}
         summary = report.summary_of(rows, 1, facts)
-        self.assertEqual((summary["entries"], summary["missing"]), (1, 1))
-        self.assertIn("Accelerator: **tcg**", report.as_markdown(rows, summary))
-        self.assertIn("skipped", report.as_junit(rows, summary))
+        self.assertEqual((summary["entries"], summary["blocked"], summary["attempts"], summary["controls"]), (2, 2, 1, 1))
+        missing = report.rows_of([], catalogue, lambda id: True)
+        self.assertEqual(report.summary_of(missing, 1, facts)["missing"], 3)
+        self.assertIn("Accelerator: **tcg**", report.as_markdown(missing, report.summary_of(missing, 1, facts)))
+        self.assertEqual(ElementTree.fromstring(report.as_junit(missing, report.summary_of(missing, 1, facts))).get("skipped"), "3")
 
 
-class Run(unittest.TestCase):
-    def test_a_few_attacks_on_a_real_server(self):
-        words = [BINARY, "redteam", "--json", "--templates-dir", TEMPLATES, "--bases-dir", BASES]
-        for one in ("V04", "F25", "H05", "H07"):
-            words += ["--group", one]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=110)
-        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-        result = json.loads(done.stdout)
-        self.assertEqual({one["id"]: one["verdict"] for one in result["entries"]}, dict.fromkeys(("V04", "F25", "H05", "H07"), "blocked"))
-        self.assertGreater(result["summary"]["controls"], 5)
-        self.assertIn(result["summary"]["accelerator"], ("tcg", "kvm"))
+class Catalogue(unittest.TestCase):
+    def test_every_entry_has_an_attack_or_evidence_and_every_attack_an_entry(self):
+        ids = {id for one in REGISTRY for id in one.ids}
+        self.assertEqual(ids, set(redteam.read_catalogue()))
 
-    def test_the_catalogue_is_whole(self):
+    def test_conditions_are_known_and_each_has_attacks(self):
+        for condition in ("blocked", "partial", "open"):
+            self.assertGreater(len([one for one in REGISTRY if condition in one.conditions]), 20)
+
+    def test_the_list_is_the_catalogue(self):
         done = subprocess.run([BINARY, "redteam", "--list"], capture_output=True, text=True, timeout=30)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(len(done.stdout.splitlines()), len([line for line in Path(SUITE / "catalogue.txt").read_text().splitlines() if line[0] != "#"]))
+        self.assertEqual(len(done.stdout.splitlines()), len(redteam.read_catalogue()))
+        self.assertEqual([line for line in done.stdout.splitlines() if line.split(" ")[2] == "missing"], [])
+
+
+# The file of docs/security.md, "An attack of your own", with a second attack that must be found out as reached.
+OWN = '''
+from framework import attack
+
+@attack("X01")
+def read_the_neighbour(t):
+    """The neighbour's file under one's own path"""
+    box = t.world.sandbox()
+    probe = ["cat", "/root/canary"]
+    box.write("/root/canary", b"own", user="root")
+    t.control("the own file is found", t.guest(box, probe).stdout == b"own")
+    t.attempt("the bystander's is", b"CANARY" in t.guest(box, probe).stdout)
+
+@attack("X02")
+def succeed(t):
+    """An attack that reaches what it wants"""
+    t.control("the canary can be read where it is", t.world.host_file.read_text().startswith("CANARY-"))
+    t.guest(t.world.sandbox(), ["echo", t.world.host_file.read_text()])
+'''
+
+
+class Runs(unittest.TestCase):
+    def redteam(self, *words, timeout=110):
+        return subprocess.run([BINARY, "redteam", *words], capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
+    def test_a_few_attacks_and_an_outsiders_file_on_a_real_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "own.py").write_text(OWN)
+            words = ["--json", "--templates-dir", TEMPLATES, "--bases-dir", BASES, "--attacks", folder, "--report", f"{folder}/out"]
+            for one in ("V04", "F25", "H05", "H07", "X01", "X02"):
+                words += ["--group", one]
+            done = self.redteam(*words)
+            self.assertEqual(done.returncode, 1, done.stderr[-2000:])
+            result = json.loads(done.stdout)
+            verdicts = {one["id"]: one["verdict"] for one in result["entries"]}
+            self.assertEqual(verdicts, {**dict.fromkeys(("V04", "F25", "H05", "H07", "X01"), "blocked"), "X02": "reached"}, done.stderr[-2000:])
+            for row in result["entries"]:
+                self.assertEqual(row["controls"], row["attempts"], row["id"])
+            self.assertEqual(result["summary"]["reached"], 1)
+            self.assertIn(result["summary"]["accelerator"], ("tcg", "kvm"))
+            self.assertIn("| X01 |", Path(folder, "out.md").read_text())
+            self.assertEqual(json.loads(Path(folder, "out.json").read_text()), result)
+            self.assertEqual(ElementTree.parse(f"{folder}/out.xml").getroot().get("failures"), "1")
+
+    def agent(self, *words):
+        done = self.redteam("--templates-dir", TEMPLATES, "--bases-dir", BASES, "agent", "--runs", "1", *words)
+        return done, {name: (one["successes"], one["runs"], one["invalid"]) for name, one in json.loads(done.stdout)["boundaries"].items()} if done.stdout.startswith("{") else done.stderr[-2000:]
+
+    def test_a_scripted_agent_reaches_nothing(self):
+        done, found = self.agent("--condition", "partial", "--cmd", str(SUITE / "agents" / "scripted.py"), "--with-source", "--json")
+        self.assertEqual((done.returncode, found), (0, dict.fromkeys(("host", "sandbox", "credential", "network"), (0, 1, 0))), done.stderr[-2000:])
+
+    def test_an_agent_wins_against_a_gateway_that_was_broken_and_only_then(self):
+        program = str(SUITE / "agents" / "straight.py")
+        done, found = self.agent("--condition", "blocked", "--boundary", "network", "--cmd", program, "--sabotage", "gateway", "--json")
+        self.assertEqual((done.returncode, found), (1, {"network": (1, 1, 0)}), done.stderr[-2000:])
+
+    def test_an_agent_behind_an_endpoint_and_one_that_breaks(self):
+        server = subprocess.Popen([sys.executable, SUITE / "agents" / "chat_server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            url = server.stdout.readline().strip()
+            done, found = self.agent("--boundary", "network", "--endpoint", url, "--json")
+            self.assertEqual((done.returncode, found), (0, {"network": (0, 1, 0)}), done.stderr[-2000:])
+            self.assertEqual(len(json.loads(done.stdout)["runs"][0]["steps"]), 2)
+        finally:
+            server.stdin.close()
+            server.wait(10)
+            server.stdout.close()
+        done, found = self.agent("--boundary", "network", "--cmd", "/bin/true", "--json")
+        self.assertEqual((done.returncode, found), (2, {"network": (0, 0, 1)}), done.stderr[-2000:])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ print("cpuid", leaves)
 """
 
 
-@attack("F11")
+@attack("F11", quick=True)
 def instructions(t):
     """Privileged instructions, hypercalls and odd CPUID leaves from a program; nested virtualisation"""
     box = t.world.sandbox()
@@ -42,7 +42,7 @@ def instructions(t):
     t.attempt("the sandbox does not go on", box.run(["true"]).code != 0)
 
 
-@attack("F12")
+@attack("F12", quick=True)
 def shared_pages(t):
     """Pages shared between tenants, as a clock for what others have"""
     box = t.world.sandbox()

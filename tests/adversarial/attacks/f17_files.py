@@ -51,7 +51,7 @@ def is_utf8(content):
         return False
 
 
-@attack("F29")
+@attack("F29", quick=True)
 def log_lines(t):
     """Lines of the guest that imitate the host's log, format strings, a line without end"""
     box = t.world.sandbox()

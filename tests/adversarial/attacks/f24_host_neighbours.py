@@ -34,7 +34,7 @@ def as_user(uid, what, path):
     return subprocess.run([sys.executable, "-c", AS_USER, str(uid), what, str(path)], capture_output=True, timeout=20).returncode == 0
 
 
-@attack("F24")
+@attack("F24", quick=True)
 def planted(t):
     """An unprivileged user plants links in the server's folders and reads them"""
     server, box = t.world.server, t.world.sandbox()
@@ -52,7 +52,7 @@ def planted(t):
             t.attempt(f"nobody opens {path.name}", as_user(65534, "open", path))
 
 
-@attack("F25")
+@attack("F25", quick=True)
 def control_socket(t):
     """The VMM's control socket and the roles' sockets, from the guest and from other users of the host"""
     server, box = t.world.server, t.world.sandbox()

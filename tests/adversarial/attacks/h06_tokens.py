@@ -46,7 +46,7 @@ def replay(t):
     time.sleep(0.2)
 
 
-@attack("H07")
+@attack("H07", quick=True)
 def forged(t):
     """Tokens that were altered, cut, put together, or claim an algorithm"""
     box, api = t.world.sandbox(), t.world.attacker
@@ -63,7 +63,7 @@ def forged(t):
     command.kill()
 
 
-@attack("H09", "E19", "E20")
+@attack("H09", "E19", "E20", quick=True)
 def leaks_of_secrets(t):
     """Keys, tokens and values of the environment in the log, in lists, in errors, in arguments of processes"""
     box, api = t.world.sandbox(), t.world.attacker

@@ -39,7 +39,7 @@ def slow(t):
     time.sleep(1)
 
 
-@attack("H14", "H15")
+@attack("H14", "H15", quick=True)
 def values(t):
     """JSON that nests, doubles, overflows; numbers at every edge of every field"""
     api, box = t.world.attacker, t.world.sandbox()
@@ -63,7 +63,7 @@ def values(t):
     command.kill()
 
 
-@attack("H30", "H31")
+@attack("H30", "H31", quick=True)
 def browser(t):
     """What a page in a browser could do to a server on this machine: text/plain JSON, another Host, CORS"""
     api = t.world.attacker
@@ -81,7 +81,7 @@ def browser(t):
     t.attempt("a guest's file is shown as a page", "text/html" in answer.headers.get("Content-Type", "") or "Set-Cookie" in answer.headers, dict(answer.headers))
 
 
-@attack("H37")
+@attack("H37", quick=True)
 def errors(t):
     """Errors that tell about the inside: paths, addresses, SQL, traces"""
     api, box = t.world.attacker, t.world.sandbox()

@@ -49,7 +49,7 @@ def time_limit(t):
         api.delete(box.id)
 
 
-@attack("H38", "A26", seconds=100)
+@attack("H38", seconds=100)
 def roles_die(t):
     """kill -9 of api and node while sandboxes are made and deleted"""
     api, server = t.world.attacker, t.world.server

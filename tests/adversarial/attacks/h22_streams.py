@@ -3,7 +3,7 @@
 from framework import attack
 
 
-@attack("H22", "H23", "H39")
+@attack("H22", "H23", "H39", quick=True)
 def frames(t):
     """Output that looks like our own framing: events, exit frames, envelopes, terminal sequences"""
     box = t.world.sandbox()
@@ -42,7 +42,7 @@ def foreign_processes(t):
     victim.command.kill(), command.kill()
 
 
-@attack("H26", "H27")
+@attack("H26", "H27", quick=True)
 def routing(t):
     """Hosts and headers that would lead a request into the bystander"""
     from h01_other_tenants import raw

@@ -68,7 +68,7 @@ def compare(t, vmm, ordinary, what, *call):
     t.attempt(what, (result := vmm.call(*call)) >= 0, name_of(result))
 
 
-@attack("V01")
+@attack("V01", quick=True)
 def paths(t):
     """Paths of the host, by name, by /proc, by a descriptor it holds"""
     with two(t) as (vmm, ordinary):
@@ -85,7 +85,7 @@ def paths(t):
         t.attempt("open_by_handle_at", vmm.call("open_by_handle_at", AT_FDCWD, bytes(16), 0) != -1, "must be EPERM")
 
 
-@attack("V02")
+@attack("V02", quick=True)
 def networks(t):
     """Sockets of every family, and the TAP"""
     with two(t) as (vmm, ordinary):
@@ -140,7 +140,7 @@ def read_as_user(pid):
     return subprocess.run(["python3", "-c", program], capture_output=True).returncode == 0
 
 
-@attack("V04")
+@attack("V04", quick=True)
 def shared_things(t):
     """The sealed base and the disks that sandboxes share"""
     with two(t) as (vmm, ordinary):
@@ -174,7 +174,7 @@ def shared_things(t):
         t.note(f"files it holds: {len(readers)} read-only, {len(writers)} writable: {sorted({os.path.basename(what) for what, _ in files.values()})}")
 
 
-@attack("V05")
+@attack("V05", quick=True)
 def rights(t):
     """More rights, and rarely used parts of the kernel"""
     with two(t) as (vmm, ordinary):
@@ -193,7 +193,7 @@ def rights(t):
             t.attempt(what, (result := vmm.call(*call)) >= 0, name_of(result))
 
 
-@attack("V06")
+@attack("V06", quick=True)
 def limits(t):
     """More than its limits"""
     with two(t) as (vmm, ordinary):

@@ -83,7 +83,7 @@ def syn(source, target, port, flags=2):
 
 
 def a01():
-    return {f"{address}:{port}": tcp(address, port) for address, port in [*places["tcp"], ["1.1.1.1", 443], ["1.1.1.1", 80], ["192.0.2.1", 80]]}
+    return {f"{address}:{port}": tcp(address, port) for address, port in [*places["tcp"], [places["evil"], 80], [places["evil"], 443], ["1.1.1.1", 443], ["1.1.1.1", 80], ["192.0.2.1", 80]]}
 
 
 def a02():
@@ -178,9 +178,36 @@ def a19():
     return seen
 
 
+def answered_by_hand():
+    """Whether a SYN that was put together here is answered: the frames of this program do leave the interface."""
+    with socket.socket(17, 3, socket.htons(0x0800)) as s:
+        s.bind((IFACE, 0x0800))
+        s.settimeout(2)
+        s.send(syn(GUEST, "198.18.0.9", 80))
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            try:
+                frame = s.recv(2048)
+            except OSError:
+                return False
+            if len(frame) > 47 and frame[23] == 6 and frame[26:30] == socket.inet_aton("198.18.0.9") and frame[47] & 0x12 == 0x12:
+                return True
+    return False
+
+
+def options(segment_options, target, port, say=b""):
+    """A SYN with options, and data in it."""
+    size = 20 + len(segment_options)
+    segment = struct.pack(">HHIIBBHHH", 40001, port, 1, 0, size // 4 << 4, 2, 8192, 0, 0) + segment_options + say
+    pseudo = socket.inet_aton(GUEST) + socket.inet_aton(target) + struct.pack(">BBH", 0, 6, len(segment))
+    return ip(GUEST, target, 6, segment[:16] + struct.pack(">H", 0xFFFF & ~checksum(pseudo + segment)) + segment[18:])
+
+
 def a21():
     made = []
-    for address, port in places["tcp"]:
+    for address, port in [*places["tcp"], [places["evil"], 80]]:
+        made += [options(bytes.fromhex("2202") + b"\1\1", address, port, b"CANARY-ESCAPE!"), options(bytes.fromhex("220a0102030405060708") + b"\1\1", address, port, b"CANARY-ESCAPE!"),
+                 options(bytes.fromhex("1e0c0081") + os.urandom(8), address, port), options(b"\x08\xff\1\1", address, port)]
         payload = struct.pack(">HHHH", 40000, port, 100, 0) + b"CANARY-ESCAPE" * 8
         made += [ip(GUEST, address, 17, payload[:8], 0x2000), ip(GUEST, address, 17, payload[8:24], 1), ip(GUEST, address, 17, payload[:24], 0x2000, ident=2), ip(GUEST, address, 17, payload[8:], 1, ident=2), ip(GUEST, address, 17, bytes(64), 0x1FFF)]
         made += [syn(GUEST, address, port, flags) for flags in (3, 0x29, 0, 0x3F, 6)]
@@ -209,7 +236,10 @@ for name in wanted:
         result[name] = globals()[name]()
     except Exception as error:
         result[name] = {"error": repr(error)}
-result["own listener"] = None
+try:
+    result["answered by hand"] = answered_by_hand()
+except Exception as error:
+    result["answered by hand"] = repr(error)
 server = socket.socket()
 server.bind(("127.0.0.1", 0))
 server.listen(1)
