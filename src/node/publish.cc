@@ -6,13 +6,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "snapshot/memory_image.h"
 #include "snapshot/overlay.h"
 
 namespace space::node {
 namespace {
 
-constexpr std::uint32_t kCopierMemory_mib = 256;  // of the VMM that copies; its guest never runs
 
 // The right to publish under a name, until it goes.
 class Turn {
@@ -86,39 +84,25 @@ Task<std::shared_ptr<Publisher::Source>> Publisher::open_source(const Order& ord
   co_return source;
 }
 
-// Everything above the root filesystem, into one overlay.
+// Everything above the root filesystem, into one overlay, by a process that shares nothing with a VM.
 Task<> Publisher::copy_disk(std::shared_ptr<Source> source, std::filesystem::path into) {
-  auto spec = std::make_shared<vmm::VmSpec>();
-  auto prepare = [source, spec, into]() -> Result<> {
-    spec->id = new_id();
-    spec->size = {1, kCopierMemory_mib, source->record.size.disk_mib};
-    spec->images = &source->base->images;
-    TRY(spec->memory, snapshot::new_guest_memory(std::uint64_t{kCopierMemory_mib} << 20));
-    spec->memory_shared = true;
-    spec->begin = vmm::VmSpec::Begin::boot;
-    // What is copied is all above the lowest two files: the root filesystem, and an empty image between it and the rest.
-    for (const vmm::DiskLayer& layer : source->base->disk) {
-      TRY(Fd file, layer.file.duplicate());
-      spec->disk.push_back({std::move(file), layer.format, true});
-      if (spec->disk.size() > 1) continue;
-      TRY(Fd empty, open_file(into.parent_path(), O_TMPFILE | O_RDWR));
-      TRY_VOID(snapshot::write_empty_overlay(empty, std::uint64_t{source->record.size.disk_mib} << 20));
-      spec->disk.push_back({std::move(empty), vmm::DiskLayer::Format::qcow2, true});
+  auto order = std::make_shared<vmm::DiskMerge>();
+  auto prepare = [source, order, into]() -> Result<> {
+    order->id = new_id();
+    order->disk_mib = source->record.size.disk_mib;
+    for (std::size_t i = 1; i < source->base->disk.size(); ++i) {
+      TRY(Fd file, source->base->disk[i].file.duplicate());
+      order->generations.push_back(std::move(file));
     }
-    for (Fd& layer : source->layers) spec->disk.push_back({std::move(layer), vmm::DiskLayer::Format::qcow2, true});
-    TRY(Fd top, open_file(into, O_RDWR | O_CREAT | O_EXCL));
-    TRY_VOID(snapshot::write_empty_overlay(top, std::uint64_t{source->record.size.disk_mib} << 20));
-    spec->disk.push_back({std::move(top), vmm::DiskLayer::Format::qcow2, false});
+    for (Fd& layer : source->layers) order->generations.push_back(std::move(layer));
+    TRY(order->into, open_file(into, O_RDWR | O_CREAT | O_EXCL));
+    TRY(order->scratch, open_file(into.parent_path(), O_TMPFILE | O_RDWR));
+    for (const Fd* image : {&order->into, &order->scratch})
+      TRY_VOID(snapshot::write_empty_overlay(*image, std::uint64_t{source->record.size.disk_mib} << 20));
     return {};
   };
   CO_TRY_VOID(co_await parts_.disk.run(prepare));
-  CO_TRY(const std::unique_ptr<vmm::Vm> vm, co_await parts_.driver.spawn(std::move(*spec)));
-  auto copied = co_await vm->flatten_disk();
-  if (copied) copied = co_await vm->close();
-  // Before anything is read: the VMM must not write any more.
-  auto destroyed = co_await vm->destroy();
-  CO_TRY_VOID(std::move(copied));
-  co_return destroyed;
+  co_return co_await parts_.driver.merge_generations(std::move(*order));
 }
 
 Task<tmpl::Release> Publisher::make(Order given) {
