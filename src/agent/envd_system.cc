@@ -93,7 +93,8 @@ Task<> get_logs(EnvdPtr envd, http::Exchange& exchange) {
     else
       add(*process, now - ago, exit->code == 0 ? "info" : "warn", fmt::format("process ended with status {}", exit->code), exit->code);
   }
-  co_return co_await reply_json(exchange, 200, {{"entries", std::move(entries)}});
+  json::object body{{"entries", std::move(entries)}};
+  co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
 Task<> get_envs(EnvdPtr envd, http::Exchange& exchange) {

@@ -11,7 +11,6 @@
 namespace space::node {
 namespace {
 
-
 // The right to publish under a name, until it goes.
 class Turn {
  public:

@@ -27,7 +27,8 @@ constexpr auto kAgentLimit = 180s;    // a cold boot takes some 3 s; a host that
 constexpr auto kConnectTry = 1s;
 constexpr auto kCommandLimit = 60s;
 constexpr auto kImageToolLimit = 30s;
-constexpr auto kReadyLimit = 10min, kReadyPause = 1s;
+constexpr auto kReadyLimit = 10min;
+constexpr auto kReadyPause = 1s;
 
 struct WarmUp {
   const char* user;
