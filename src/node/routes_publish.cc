@@ -20,8 +20,8 @@ Result<tmpl::RuntimeConfig> read_config(const json::object& object) {
   config.env = in.text_map("env", 256, 32 << 10);
   config.user = in.text("user", 1, 32);
   config.workdir = in.text("workdir", 0, 4096, "");
-  config.start = in.text("start", 0, tmpl::kMostCommand, "");
-  config.ready = in.text("ready", 0, tmpl::kMostCommand, "");
+  config.start = in.text("start", 0, tmpl::kLongestCommand, "");
+  config.ready = in.text("ready", 0, tmpl::kLongestCommand, "");
   const auto has_nul = [](std::string_view text) { return text.find('\0') != text.npos; };
   if (has_nul(config.user) || has_nul(config.workdir) || has_nul(config.start) || has_nul(config.ready)) in.reject("user", "and the other texts must not hold NUL");
   for (const auto& [name, value] : config.env)

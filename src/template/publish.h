@@ -18,7 +18,6 @@ struct RuntimeConfig {
   std::string workdir;
   std::string start, ready;  // lines for the shell: started before the base is saved, and asked until it succeeds; "": none
 };
-inline constexpr std::size_t kMostCommand = 32 << 10;  // bytes of such a line
 
 struct NewRelease {
   std::string name, tag;

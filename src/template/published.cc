@@ -174,8 +174,8 @@ Result<Release> PublishedStore::read_content(const TemplateStore& system, const 
   out.env = r.text_map("env", 256, 32 << 10);
   out.user = r.text("user", 1, 32);
   out.workdir = r.text("workdir", 0, 4096, "");
-  out.start = r.text("start", 0, kMostCommand, "");
-  out.ready = r.text("ready", 0, kMostCommand, "");
+  out.start = r.text("start", 0, kLongestCommand, "");
+  out.ready = r.text("ready", 0, kLongestCommand, "");
   if (auto done = r.done(); !done) return damaged(label, "release.json: " + done.error().message);
   if (out.digest != record.digest || !snapshot::is_digest(out.stands_on) || !snapshot::is_digest(out.disk_digest) || !is_version(kernel))
     return damaged(label, "release.json belongs to another digest");

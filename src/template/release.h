@@ -34,7 +34,6 @@ struct Release {
   std::filesystem::path disk;          // qcow2 over the rootfs, read-only
   std::string disk_digest;
   std::uint64_t disk_bytes = 0;
-  std::string start, ready;            // commands that ran before its bases were saved
 };
 
 // "base", "base:latest" or "sha256:…" taken apart. Without a tag, "latest". Either `digest` or `name` and `tag` are set.
