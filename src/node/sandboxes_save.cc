@@ -214,12 +214,12 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
     auto open = [this, tenant, saved] { return parts_.vault.open(tenant, saved); };
     CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
     auto from = std::make_shared<const Checkpoint>(std::move(opened));
+    CO_TRY(sandbox->gateway_state, co_await gateway_state_of(tenant, from, {}));
     CO_TRY(BasePtr base, co_await base_of(sandbox->record));
     const std::string vm = new_id();
     auto folder = parts_.records.folder(sandbox->record.id);
     CO_TRY(machine, co_await machine_from(sandbox->record, std::move(folder), std::move(base), from, vm, spans));
     memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
-    CO_TRY(sandbox->gateway_state, co_await gateway_state_of(tenant, from, {}));
   } else {
     const std::string vm = new_id();
     auto folder = parts_.records.folder(sandbox->record.id);
