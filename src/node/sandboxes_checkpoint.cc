@@ -219,7 +219,8 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
     co_return fail(std::move(machine).error());
   }
 
-  auto names = co_await gateway_state_of(tenant, from, {});
+  const std::filesystem::path nowhere;
+  auto names = co_await gateway_state_of(tenant, from, nowhere);
   if (!names) {
     if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
     (void)co_await parts_.disk.run(remove);

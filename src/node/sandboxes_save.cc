@@ -214,7 +214,8 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
     auto open = [this, tenant, saved] { return parts_.vault.open(tenant, saved); };
     CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
     auto from = std::make_shared<const Checkpoint>(std::move(opened));
-    CO_TRY(sandbox->gateway_state, co_await gateway_state_of(tenant, from, {}));
+    const std::filesystem::path nowhere;
+    CO_TRY(sandbox->gateway_state, co_await gateway_state_of(tenant, from, nowhere));
     CO_TRY(BasePtr base, co_await base_of(sandbox->record));
     const std::string vm = new_id();
     auto folder = parts_.records.folder(sandbox->record.id);
