@@ -17,7 +17,8 @@ namespace {
 using control::EgressSettings;
 
 constexpr std::size_t kPolicyLimit = 4 << 20;  // ten thousand rules
-constexpr std::size_t kSecretLimit = 8192;
+constexpr std::size_t kSecretLimit = 8192, kSealedLimit = 8192 + 512;
+constexpr std::string_view kSealedType = "application/vnd.space.sealed-credential";  // to the gateway's key; nobody here can read it
 
 Result<control::Egress*> gateway(Services& services) {
   if (services.egress) return services.egress;
@@ -141,7 +142,7 @@ Task<> tenant_log(Services& services, http::Exchange& exchange) { return carry_l
 
 // A buffer that leaves nothing behind.
 struct Secret {
-  std::array<std::byte, kSecretLimit + 1> bytes;
+  std::array<std::byte, kSealedLimit + 1> bytes;
   std::size_t size = 0;
   Secret() = default;
   Secret(const Secret&) = delete;
@@ -162,19 +163,25 @@ Result<std::string> credential_target(const http::Exchange& exchange) {
 Task<> put_credential(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string target, credential_target(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
+  Query query(exchange.target());
+  const std::string wanted = query.text("sealed", 8);
+  if (!wanted.empty() && wanted != "true" && wanted != "false") query.reject("sealed", "must be true or false");
+  CO_TRY_VOID(query.done());
+  const bool sealed = wanted == "true";
+  const std::size_t limit = sealed ? kSealedLimit : kSecretLimit;
   const auto secret = std::make_unique<Secret>();
   for (;;) {
     const std::span<std::byte> room = std::span(secret->bytes).subspan(secret->size);
     CO_TRY(const std::size_t got, co_await exchange.read(room));
     if (got == 0) break;
     secret->size += got;
-    if (secret->size > kSecretLimit)
-      co_return fail(ErrorKind::too_large, "body_too_large", fmt::format("a credential has at most {} bytes", kSecretLimit), "send the secret alone as the body");
+    if (secret->size > limit)
+      co_return fail(ErrorKind::too_large, "body_too_large", fmt::format("a credential has at most {} bytes", limit), "send the secret alone as the body");
   }
   http::Request request;
   request.method = "PUT";
   request.target = std::move(target);
-  request.headers.set("Content-Type", "application/octet-stream");
+  request.headers.set("Content-Type", sealed ? std::string(kSealedType) : std::string("application/octet-stream"));
   auto opened = co_await egress->forwarding().open(std::move(request), http::BodyKind::sized, secret->size);
   if (!opened) co_return fail(control::egress_unavailable(opened.error().message));
   const std::unique_ptr<http::ClientStream> stream = std::move(*opened);
@@ -185,6 +192,16 @@ Task<> put_credential(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string answer, co_await stream->read_all(64 << 10));
   if (head->status >= 400) co_return fail(http::error_from_response(head->status, answer));
   co_return co_await exchange.reply(http::json_response(200, std::move(answer)));
+}
+
+// What a client seals a credential to, and the tenant that the box is for.
+Task<> credential_key(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  CO_TRY_VOID(query.done());
+  CO_TRY(control::Egress* const egress, gateway(services));
+  CO_TRY(json::object answer, co_await egress->ask("GET", "/sealing-key"));
+  answer["tenant"] = tenant_of(exchange);
+  co_return co_await exchange.reply(http::json_response(200, json::serialize(answer)));
 }
 
 Task<> list_credentials(Services& services, http::Exchange& exchange) {
@@ -265,6 +282,7 @@ void add_egress_routes(Routes& routes) {
   routes.add("GET", sandbox + "/egress/observed", Access::key, Repeat::safe, observed);
   routes.add("GET", sandbox + "/egress/log", Access::key, Repeat::safe, sandbox_log);
   routes.add("GET", "/v1/egress/log", Access::key, Repeat::safe, tenant_log);
+  routes.add("GET", "/v1/credential-key", Access::key, Repeat::safe, credential_key);
   routes.add("GET", "/v1/credentials", Access::key, Repeat::safe, list_credentials);
   routes.add("PUT", "/v1/credentials/{name}", Access::key, Repeat::safe, put_credential);  // nothing of it is kept for a repetition
   routes.add("DELETE", "/v1/credentials/{name}", Access::key, Repeat::safe, delete_credential);

@@ -94,6 +94,14 @@ Task<> metrics(Services& services, http::Exchange& exchange) {
   line("counter", "space_store_changes_total", store.changes);
   line("counter", "space_store_failures_total", store.failures);
   line("gauge", "space_node_reachable", services.node.reachable() ? 1 : 0);
+  if (services.egress) {
+    http::Request request;
+    request.target = "/metrics";
+    const auto gateway = co_await services.egress->forwarding().request(std::move(request));
+    const bool reachable = gateway && gateway->status == 200;
+    line("gauge", "space_egress_reachable", reachable ? 1 : 0);
+    if (reachable) out += gateway->body;
+  }
   http::Response response;
   response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
   response.body = std::move(out);

@@ -11,6 +11,7 @@
 #include "cli/egress_policy.h"
 #include "cli/event_stream.h"
 #include "cli/machine_settings.h"
+#include "cli/sealing.h"
 
 namespace space::cli {
 namespace {
@@ -63,6 +64,13 @@ Result<std::string> read_secret(const CredentialOptions& options) {
   if (secret.ends_with('\n')) secret.pop_back();
   if (secret.ends_with('\r')) secret.pop_back();
   return secret;
+}
+
+// The box that only the gateway opens.
+Task<std::string> sealed(Context& context, const CredentialOptions& options, const std::string& secret) {
+  CO_TRY(const json::object known, co_await context.api.get("/v1/credential-key"));
+  const std::string key = options.key.empty() ? text_of(known, "key") : options.key;
+  co_return seal_credential(key, text_of(known, "tenant"), options.name, secret);
 }
 
 std::string credential_target(const std::string& name) { return TargetBuilder("/v1/credentials").segment(name).str(); }
@@ -198,9 +206,18 @@ Task<int> set_credential(Context& context, CredentialOptions options) {
   auto work = [options] { return read_secret(options); };
   CO_TRY(std::string secret, co_await context.pool.run(std::move(work)));
   const std::string name = options.name;
-  auto opened = co_await context.api.open("PUT", credential_target(name), http::BodyKind::sized, secret.size());
+  Result<std::string> box = fail(ErrorKind::internal, "not_sealed", "");
+  if (!options.plain) {
+    box = co_await sealed(context, options, secret);
+    ::explicit_bzero(secret.data(), secret.size());
+    if (!box) co_return fail(std::move(box).error());
+  }
+  const std::string& body_sent = options.plain ? secret : *box;
+  std::string target = credential_target(name);
+  if (!options.plain) target += "?sealed=true";
+  auto opened = co_await context.api.open("PUT", std::move(target), http::BodyKind::sized, body_sent.size());
   Result<> sent;
-  if (opened) sent = co_await (*opened)->write(std::as_bytes(std::span(secret)));
+  if (opened) sent = co_await (*opened)->write(std::as_bytes(std::span(body_sent)));
   ::explicit_bzero(secret.data(), secret.size());
   if (!opened) co_return fail(std::move(opened).error());
   if (sent) sent = co_await (*opened)->finish_request();

@@ -29,6 +29,8 @@ struct CredentialOptions {
   std::string file;         // "-" or "": standard input
   std::string environment;  // a variable's name, in place of a file
   bool must_exist = false;  // rotate
+  std::string key;          // base64, of the gateway; asked of the server when not given
+  bool plain = false;       // sent as it is: the server's api role passes it on
 };
 Task<int> set_credential(Context& context, CredentialOptions options);
 Task<int> list_credentials(Context& context);

@@ -66,6 +66,8 @@ void add_credential_commands(CLI::App& app, CommandLine& line) {
     set->add_option("name", o->name, "Its name")->required();
     auto* file = set->add_option("--file", o->file, "Where the secret is; standard input when not given");
     set->add_option("--from-env", o->environment, "A variable that holds it")->excludes(file);
+    auto* key = set->add_option("--key", o->key, "The gateway's public key, from its operator; the server is asked for it when not given");
+    set->add_flag("--plain", o->plain, "Send the secret as it is, not sealed to the gateway's key")->excludes(key);
     set->callback(choose(line, [o](Context& c) { return set_credential(c, *o); }));
   }
   credential->add_subcommand("ls", "List names and versions")->callback(choose(line, [](Context& c) { return list_credentials(c); }));

@@ -61,7 +61,15 @@ std::vector<EgressSettings> all_egress(Session& session) {
 }
 
 void copy_egress(Session& session, const std::string& from, const std::string& to) {
-  session.exec("INSERT INTO egress (sandbox, tenant, lineage, generation, document) SELECT :to, tenant, lineage, 1, document FROM egress WHERE sandbox = :from", to, from);
+  auto parents = read(session, "sandbox", from);
+  // One that never had a policy allows nothing; its children still trust its authority, and are to be told so.
+  EgressSettings settings{from, "", from, 0, kNoEgress};
+  if (!parents.empty()) settings = std::move(parents.front());
+  else if (const auto parent = rows::sandbox(session, from)) settings.tenant = parent->tenant;
+  else return;
+  settings.sandbox = to;
+  settings.generation = 1;
+  insert_egress(session, settings);
 }
 
 void forget_egress(Session& session, const std::string& sandbox) {

@@ -16,7 +16,9 @@ void Flow::cut(std::string why) {
 
 void Flow::reconsider() {
   const Policy& policy = *settings().policy;
-  const Verdict verdict = method_.empty() ? policy.connect(to_) : policy.request(to_, method_, path_);
+  Verdict verdict = method_.empty() ? policy.connect(to_) : policy.request(to_, method_, path_);
+  // A range that is denied from now on counts however the guest came to it, as it does when it is dialled.
+  if (verdict.allowed && has_dialled) verdict = policy.connect({to_.name, dialled, to_.port});
   if (!verdict.allowed) cut("the policy changed: " + verdict.reason);
   else if (on_reconsider) on_reconsider();
 }
@@ -26,21 +28,31 @@ void Flow::set_request(std::string method, std::string path) {
   path_ = std::move(path);
 }
 
-asio::awaitable<bool> Flow::passed_up(std::size_t bytes) {
+std::optional<std::chrono::milliseconds> Flow::charge(std::size_t bytes) {
+  const auto wait = sandbox_->budget().charge(bytes);
+  if (!wait) cut("the sandbox used up its bytes");
+  return cut_ ? std::nullopt : wait;
+}
+
+std::optional<std::chrono::milliseconds> Flow::count_up(std::size_t bytes) {
   bytes_up += bytes;
   sandbox_->counters().bytes_up += bytes;
-  const bool within = co_await sandbox_->budget().spend(bytes);
-  if (!within) cut("the sandbox used up its bytes");
+  return charge(bytes);
+}
+
+std::optional<std::chrono::milliseconds> Flow::count_down(std::size_t bytes) {
+  bytes_down += bytes;
+  sandbox_->counters().bytes_down += bytes;
+  return charge(bytes);
+}
+
+asio::awaitable<bool> Flow::pass(std::optional<std::chrono::milliseconds> wait) {
+  if (wait && wait->count() > 0) co_await sleep_for(*wait);
   co_return !cut_;
 }
 
-asio::awaitable<bool> Flow::passed_down(std::size_t bytes) {
-  bytes_down += bytes;
-  sandbox_->counters().bytes_down += bytes;
-  const bool within = co_await sandbox_->budget().spend(bytes);
-  if (!within) cut("the sandbox used up its bytes");
-  co_return !cut_;
-}
+asio::awaitable<bool> Flow::passed_up(std::size_t bytes) { return pass(count_up(bytes)); }
+asio::awaitable<bool> Flow::passed_down(std::size_t bytes) { return pass(count_down(bytes)); }
 
 Event Flow::event(std::string kind, std::string verdict) const {
   Event e;

@@ -41,7 +41,10 @@ class Flow {
   // The request under way, for reconsider(); an empty method: none.
   void set_request(std::string method, std::string path);
 
-  // Accounting of what passed, against the budget; false: the flow was cut.
+  // Accounting of what passes, against the budget; how long to wait before more may. nullopt: the flow was cut.
+  std::optional<std::chrono::milliseconds> count_up(std::size_t bytes);
+  std::optional<std::chrono::milliseconds> count_down(std::size_t bytes);
+  // The same with the waiting; false: the flow was cut.
   asio::awaitable<bool> passed_up(std::size_t bytes);
   asio::awaitable<bool> passed_down(std::size_t bytes);
   std::uint64_t bytes_up = 0, bytes_down = 0;
@@ -52,6 +55,8 @@ class Flow {
   bool has_dialled = false;
 
  private:
+  std::optional<std::chrono::milliseconds> charge(std::size_t bytes);
+  asio::awaitable<bool> pass(std::optional<std::chrono::milliseconds> wait);
   std::shared_ptr<Sandbox> sandbox_;
   Destination to_;
   std::vector<http::Stream*> streams_;

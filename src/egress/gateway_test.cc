@@ -1,4 +1,5 @@
 // The whole way of a guest's connection through the gateway, over real sockets and real TLS.
+#include "egress/dns_server.h"
 #include "egress/testing.h"
 
 namespace space::egress {
@@ -299,6 +300,66 @@ TEST(Gateway, CarriesWebSocketsAndNoOtherUpgrade) {
     co_await send(*other, fmt::format(fmt::runtime(upgrade), "h2c"));
     const std::string plain = co_await receive(*other, "plain");
     EXPECT_TRUE(plain.starts_with("HTTP/1.1 200")) << plain;
+  });
+}
+
+TEST(Gateway, CutsWhatALaterRangeRuleDenies) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto greet = [](http::Stream& stream) -> asio::awaitable<void> {
+      co_await send(stream, "hello\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(greet);
+    gateway.set(kTcp);
+    auto guest = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
+    // The guest dialled a name; the address behind it is denied now.
+    gateway.set(R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
+    auto again = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(co_await receive(*again, "\n"), "<cut>");
+  });
+}
+
+TEST(Gateway, MonitorsWithoutRefusingAndSaysWhatWouldHaveSufficed) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto greet = [](http::Stream& stream) -> asio::awaitable<void> {
+      co_await send(stream, "hello\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(greet);
+    gateway.set(R"({"mode":"allowlist","monitor":true,"rules":[]})");
+    for (const char* to : {"a.example.com", "127.0.0.1"}) {
+      auto guest = co_await gateway.dial(to);
+      EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n") << to;
+    }
+    EXPECT_TRUE(gateway.saw("connection", "monitor"));
+    const json::object observed = gateway.sandbox->observed().to_json();
+    const json::object as_sent = parse_json_object(json::serialize(observed.at("policy"))).value();
+    const auto sufficed = Policy::parse(as_sent);
+    EXPECT_TRUE(sufficed);
+    if (!sufficed) co_return;
+    EXPECT_TRUE((*sufficed)->connect({"a.example.com", std::nullopt, gateway.upstream_port}).allowed);
+    EXPECT_TRUE((*sufficed)->connect({"", Address::v4({127, 0, 0, 1}), gateway.upstream_port}).allowed);
+    EXPECT_FALSE((*sufficed)->connect({"b.example.com", std::nullopt, gateway.upstream_port}).allowed);
+  });
+}
+
+TEST(Gateway, AnswersServfailWhenASandboxHasUsedUpItsNames) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.set(R"({"mode":"allowlist","rules":[{"name":"*.example.com"}]})");
+    for (std::uint32_t i = 0; i < NameMap::kMost; ++i) gateway.sandbox->names().number(fmt::format("n{}.example.com", i));
+    const auto code = [&](std::string name) -> asio::awaitable<DnsCode> {
+      std::string query = dns_query(7, name, DnsType::a).value();
+      const std::string answer = co_await answer_dns(gateway.sandbox, std::move(query), true);
+      co_return static_cast<DnsCode>(static_cast<unsigned char>(answer[3]) & 15);
+    };
+    EXPECT_EQ(co_await code("n5.example.com"), DnsCode::no_error);
+    EXPECT_EQ(co_await code("one-more.example.com"), DnsCode::server_failure);
+    EXPECT_EQ(co_await code("elsewhere.example.org"), DnsCode::no_such_name);
   });
 }
 

@@ -7,14 +7,17 @@
 #include "base/log.h"
 #include "egress/http2_stream.h"
 #include "egress/http_session.h"
+#include "egress/quick_io.h"
 #include "http/watchdog.h"
 
 namespace space::egress {
 namespace {
 
 constexpr std::size_t kLongestHead = 64 << 10, kMostFields = 100, kMostAnswerFields = 200;
-constexpr std::size_t kPiece = 16 << 10;
 constexpr int kMostInterim = 16;
+constexpr std::size_t kPiece = 64 << 10;
+constexpr std::size_t kMostInflated = 32 << 20;
+constexpr int kTurns = 4;
 constexpr std::chrono::seconds kIdle{600};
 
 nghttp2_nv field(const std::string& name, const std::string& value) {
@@ -92,14 +95,19 @@ asio::awaitable<void> Http2Session::run() {
 }
 
 asio::awaitable<void> Http2Session::read_from(http::Stream& from, nghttp2_session* session, bool up) {
-  const auto buffer = std::make_unique_for_overwrite<std::array<char, kPiece>>();
+  const auto scratch = flow_.sandbox().services().scratch;
   http::Watchdog watch(flow_.sandbox().services().executor, [this] { flow_.cut("nothing moved for ten minutes"); });
-  while (!stopped_ && !flow_.is_cut()) {
+  for (int turn = 1; !stopped_ && !flow_.is_cut(); ++turn) {
+    if (turn % kTurns == 0) co_await asio::post(flow_.sandbox().services().executor, asio::use_awaitable);  // the others' turn
     watch.set(kIdle);
-    const std::array room{asio::mutable_buffer(buffer->data(), buffer->size())};
-    const http::Transfer got = co_await from.read_some(room);
+    http::Transfer got = read_now(from, *scratch);
+    if (got.error == asio::error::would_block) {
+      const auto failed = co_await wait_for_data(from);
+      if (failed) break;
+      continue;
+    }
     if (got.error) break;
-    const ssize_t used = nghttp2_session_mem_recv(session, reinterpret_cast<const std::uint8_t*>(buffer->data()), got.bytes);
+    const ssize_t used = nghttp2_session_mem_recv(session, reinterpret_cast<const std::uint8_t*>(scratch->data()), got.bytes);
     wake();
     if (used < 0) {
       Event event = flow_.event(up ? "security" : "request", up ? "deny" : "error");
@@ -255,7 +263,7 @@ void Http2Session::refuse(Http2Stream& stream, Refusal refusal) {
   Fields fields{{":status", std::to_string(response.status)}};
   for (const auto& [name, value] : response.headers.fields()) fields.emplace_back(lower(name), value);
   const std::vector<nghttp2_nv> nv = views(fields);
-  if (stream.head.method != "HEAD") stream.down = response.body;
+  if (stream.head.method != "HEAD") stream.down.add(response.body);
   stream.down_ended = true;
   stream.answered = true;
   nghttp2_data_provider body{};
@@ -270,7 +278,7 @@ void Http2Session::request_data(std::int32_t guest_id, std::string_view bytes) {
     (void)nghttp2_session_consume(down_, guest_id, bytes.size());
     return;
   }
-  stream->up.append(bytes);
+  stream->up.add(bytes);
   stream->bytes_up += bytes.size();
   (void)nghttp2_session_resume_data(up_, stream->upstream_id);
 }
@@ -314,12 +322,19 @@ void Http2Session::answer_head_done(std::int32_t upstream_id, bool ended) {
     stream->note = fmt::format("it sent more than {} interim answers", kMostInterim);
     return reset(*stream, NGHTTP2_ENHANCE_YOUR_CALM);
   }
-  if (stream->scrubber.active() && headers.has("content-encoding") && !http::equal_no_case(headers.get("content-encoding"), "identity")) {
-    stream->note = "it compressed the answer to a request with a credential, although it was asked not to";
-    return reset(*stream, NGHTTP2_INTERNAL_ERROR);
+  if (const std::string_view coding = headers.get("content-encoding"); stream->scrubber.active() && !coding.empty() && !http::equal_no_case(coding, "identity") && !ended) {
+    const bool deflate = http::equal_no_case(coding, "deflate");
+    auto inflater = Inflater::make(deflate);
+    if (!inflater || (!deflate && !http::equal_no_case(coding, "gzip") && !http::equal_no_case(coding, "x-gzip"))) {
+      stream->note = "it compressed the answer to a request with a credential in a way that is not read here, although it was asked not to";
+      return reset(*stream, NGHTTP2_INTERNAL_ERROR);
+    }
+    stream->inflater = std::move(*inflater);
+    headers.remove("content-encoding");
   }
   strip_response(headers);
-  if (const auto length = std::find_if(fields.begin(), fields.end(), [](const auto& f) { return f.first == "content-length"; }); length != fields.end()) headers.set("content-length", length->second);
+  if (const auto length = std::find_if(fields.begin(), fields.end(), [](const auto& f) { return f.first == "content-length"; }); length != fields.end() && !stream->inflater)
+    headers.set("content-length", length->second);
   stream->status = status;
   Fields out{{":status", std::to_string(status)}};
   for (const auto& [name, value] : headers.fields()) out.emplace_back(lower(name), stream->scrubber.active() ? stream->scrubber.whole(value) : value);
@@ -340,17 +355,39 @@ void Http2Session::answer_data(std::int32_t upstream_id, std::string_view bytes)
     return;
   }
   stream->bytes_down += bytes.size();
-  if (stream->scrubber.active()) stream->down.append(stream->scrubber.push(bytes));
-  else stream->down.append(bytes);
+  std::string plain;
+  if (stream->inflater) {
+    stream->unconsumed += bytes.size();
+    if (!inflate(*stream, bytes, false, plain)) return;
+    bytes = plain;
+  }
+  if (stream->scrubber.active()) stream->down.add(stream->scrubber.push(bytes));
+  else stream->down.add(bytes);
   (void)nghttp2_session_resume_data(down_, stream->guest_id);
 }
 
 void Http2Session::answer_ended(std::int32_t upstream_id) {
   Http2Stream* stream = by_upstream(upstream_id);
   if (!stream) return;
-  if (stream->scrubber.active()) stream->down.append(stream->scrubber.finish());
+  std::string plain;
+  if (stream->inflater && !inflate(*stream, {}, true, plain)) return;
+  if (!plain.empty()) stream->down.add(stream->scrubber.push(plain));
+  if (stream->scrubber.active()) stream->down.add(stream->scrubber.finish());
   stream->down_ended = true;
   (void)nghttp2_session_resume_data(down_, stream->guest_id);
+}
+
+bool Http2Session::inflate(Http2Stream& stream, std::string_view bytes, bool last, std::string& out) {
+  auto made = stream.inflater->push(bytes, last);
+  if (made && stream.down.size() + made->size() <= kMostInflated) {
+    out = std::move(*made);
+    // What gave nothing yet is not waited for by the guest, and the upstream may have to go on for it.
+    if (out.empty() && stream.down.empty() && stream.upstream_open) (void)nghttp2_session_consume(up_, stream.upstream_id, std::exchange(stream.unconsumed, 0));
+    return true;
+  }
+  stream.note = made ? "its compressed answer to a request with a credential is too large" : made.error().message;
+  reset(stream, NGHTTP2_INTERNAL_ERROR);
+  return false;
 }
 
 void Http2Session::upstream_stream_closed(std::int32_t upstream_id, std::uint32_t code) {
@@ -392,7 +429,8 @@ void Http2Session::finish(std::map<std::int32_t, std::unique_ptr<Http2Stream>>::
   }
   if (stream.upstream_id >= 0) {
     // What the guest will not take any more must not hold the upstream's connection window.
-    if (up_ && !stream.down.empty()) (void)nghttp2_session_consume_connection(up_, stream.down.size());
+    const std::size_t held = stream.inflater ? stream.unconsumed : stream.down.size();
+    if (up_ && held > 0) (void)nghttp2_session_consume_connection(up_, held);
     by_upstream_.erase(stream.upstream_id);
   }
   if (down_ && !stream.up.empty()) (void)nghttp2_session_consume_connection(down_, stream.up.size());
@@ -402,13 +440,15 @@ void Http2Session::finish(std::map<std::int32_t, std::unique_ptr<Http2Stream>>::
 ssize_t Http2Session::give(bool to_guest, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags) {
   Http2Stream* stream = to_guest ? by_guest(id) : by_upstream(id);
   if (!stream) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-  std::string& from = to_guest ? stream->down : stream->up;
+  Waiting& from = to_guest ? stream->down : stream->up;
   const bool ended = to_guest ? stream->down_ended : stream->up_ended;
-  const std::size_t size = std::min(room, from.size());
-  std::copy_n(from.begin(), size, into);
-  from.erase(0, size);
+  const std::size_t size = from.take(into, room);
   // Only now may the other side send as much again.
-  if (size > 0 && to_guest && up_ && stream->upstream_open) (void)nghttp2_session_consume(up_, stream->upstream_id, size);
+  if (to_guest && stream->inflater) {
+    const std::size_t open = from.empty() ? std::exchange(stream->unconsumed, 0) : 0;
+    if (open > 0 && stream->upstream_open) (void)nghttp2_session_consume(up_, stream->upstream_id, open);
+    else if (open > 0) (void)nghttp2_session_consume_connection(up_, open);
+  } else if (size > 0 && to_guest && up_ && stream->upstream_open) (void)nghttp2_session_consume(up_, stream->upstream_id, size);
   else if (size > 0 && to_guest && up_ && stream->upstream_id >= 0) (void)nghttp2_session_consume_connection(up_, size);
   else if (size > 0 && !to_guest) (void)nghttp2_session_consume(down_, stream->guest_id, size);
   if (from.empty() && ended) {

@@ -1,6 +1,7 @@
 // The state of one stream on its way through the gateway. Internal to http2_session.cc and http2_callbacks.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,11 +12,37 @@
 
 #include "egress/credentials.h"
 #include "egress/http_request.h"
+#include "egress/inflate.h"
 #include "egress/upstream.h"
 
 namespace space::egress {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
+
+// Bytes of a body that came and did not go out yet: bounded by the windows.
+class Waiting {
+ public:
+  void add(std::string_view bytes) {
+    if (at_ >= size()) {  // what went out already gives room before it is more than what waits
+      text_.erase(0, at_);
+      at_ = 0;
+    }
+    text_.append(bytes);
+  }
+  std::size_t take(std::uint8_t* into, std::size_t room) {
+    const std::size_t n = std::min(room, size());
+    std::copy_n(text_.begin() + static_cast<std::ptrdiff_t>(at_), n, into);
+    at_ += n;
+    if (empty()) text_ = std::string(), at_ = 0;
+    return n;
+  }
+  std::size_t size() const { return text_.size() - at_; }
+  bool empty() const { return at_ == text_.size(); }
+
+ private:
+  std::string text_;
+  std::size_t at_ = 0;
+};
 
 struct Http2Stream {
   std::int32_t guest_id = -1, upstream_id = -1;
@@ -26,7 +53,9 @@ struct Http2Stream {
   CheckedRequest request;
   std::string credentials;      // their names
   Scrubber scrubber;
-  std::string up, down;         // body bytes that came and did not go out yet: bounded by the windows
+  std::unique_ptr<Inflater> inflater;  // of an answer that is searched for secrets and came compressed
+  std::size_t unconsumed = 0;          // with it: compressed bytes whose window opens when all that they gave went out
+  Waiting up, down;
   bool up_ended = false, down_ended = false;
   bool guest_open = true, upstream_open = false;
   int status = 0;
@@ -60,6 +89,7 @@ class Http2Session {
   void answer_ended(std::int32_t upstream_id);
   void upstream_stream_closed(std::int32_t upstream_id, std::uint32_t code);
   void upstream_goes_away();
+  bool inflate(Http2Stream& stream, std::string_view bytes, bool last, std::string& out);  // false: the stream was reset
   // A piece of a body for either side (nghttp2_data_source_read_callback).
   ssize_t give(bool to_guest, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags);
 

@@ -1,5 +1,6 @@
 // HTTP/2 from a guest through the gateway to an upstream, with nghttp2 at both ends.
 #include <nghttp2/nghttp2.h>
+#include <zlib.h>
 
 #include "egress/testing.h"
 
@@ -174,6 +175,59 @@ TEST(Http2, ChecksEachStreamAndCarriesTrailers) {
     EXPECT_EQ(peer.field(plain, ":status"), "200");
     EXPECT_EQ(peer.streams[plain].body.find("authorization"), std::string::npos);
     EXPECT_TRUE(gateway.saw("security", "deny"));
+  });
+}
+
+std::string gzip(std::string text) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+TEST(Http2, FindsASecretInACompressedAnswerToo) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    const std::string secret = "s3cr3t-value-1234";
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += fmt::format("line {} of {}\n", i, i % 1000 == 0 ? secret : "many");
+    auto compress = [&text](http::Stream& stream) -> asio::awaitable<void> {
+      Peer peer(stream, true);
+      peer.on_end = [&](std::int32_t id) {
+        const bool broken = peer.field(id, ":path") == "/v1/broken";
+        std::string body = gzip(text);
+        if (broken) body = body.substr(0, body.size() / 2);
+        const Fields head{{":status", "200"}, {"content-encoding", "gzip"}, {"content-length", std::to_string(body.size())}};
+        peer.streams[id].to_send = std::move(body);
+        const auto nv = views(head);
+        nghttp2_data_provider provider = peer.body_of();
+        nghttp2_submit_response(peer.session, id, nv.data(), nv.size(), &provider);
+      };
+      const auto never = [] { return false; };
+      co_await peer.drive(never);
+    };
+    gateway.upstream(compress, "a.example.com", "h2");
+    gateway.credentials.set("key", Secret(std::string_view(secret)));
+    gateway.set(kHttps, R"([{"credential":"key","name":"a.example.com","port":PORT,"paths":["/v1"],"bearer":true}])");
+    auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    Peer peer(*guest, false);
+    const std::int32_t whole = peer.request(get(gateway)), broken = peer.request(get(gateway, "/v1/broken"));
+    const auto over = [&] { return peer.streams[whole].ended && peer.streams[broken].reset; };
+    co_await peer.drive(over);
+    EXPECT_EQ(peer.field(whole, "content-encoding"), "");
+    EXPECT_EQ(peer.streams[whole].body.size(), text.size());
+    EXPECT_EQ(peer.streams[whole].body.find("s3cr3t"), std::string::npos);
+    EXPECT_NE(peer.streams[whole].body.find("line 1000 of *****************\n"), std::string::npos);
+    EXPECT_FALSE(peer.streams[broken].ended);
   });
 }
 

@@ -13,12 +13,19 @@ namespace {
 
 constexpr std::size_t kLongestHead = 128 << 10;
 constexpr std::size_t kMostFields = 200;
-constexpr std::size_t kPiece = 16 << 10;
+constexpr std::size_t kHeadPiece = 4 << 10;
+constexpr std::size_t kPiece = 16 << 10, kMostPiece = 64 << 10;
 constexpr int kMostInterim = 16;
 constexpr std::chrono::seconds kStall{600};  // models think for minutes
 
 tl::unexpected<Error> upstream_error(std::string_view code, std::string message) {
   return fail(ErrorKind::unavailable, code, std::move(message), "try again later");
+}
+
+// A body's buffer: large for what is long, so that several TLS records go with one system call.
+std::size_t piece_for(const http::Head& head) {
+  if (head.framing != http::Framing::sized) return kPiece;
+  return static_cast<std::size_t>(std::clamp<std::uint64_t>(head.content_length.value_or(0), 1, kMostPiece));
 }
 
 // RFC 6455, section 4.2.2.
@@ -85,6 +92,7 @@ asio::awaitable<HttpExchange::Outcome> HttpExchange::run(const Injection& inject
   stall_.clear();
   if (outcome_.cut_off || outcome_.refusal || !uploaded_) outcome_.keep = false;
   if (!outcome_.keep || drop_upstream_) upstream_.drop();
+  upstream_.in.shrink();
   co_return std::move(outcome_);
 }
 
@@ -119,9 +127,11 @@ asio::awaitable<void> HttpExchange::upload() {
     (void)co_await guest_.write_all(part);
   }
   const bool chunked = head_.framing == http::Framing::chunked;
-  const auto buffer = std::make_unique_for_overwrite<std::array<std::byte, kPiece>>();
+  const std::size_t room = piece_for(head_);
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
+  const std::span<std::byte> into(buffer.get(), room);
   while (!abandon_ && !flow_.is_cut()) {
-    const auto piece = co_await body_.read(guest_, guest_in_, *buffer);
+    const auto piece = co_await body_.read(guest_, guest_in_, into);
     if (abandon_) co_return;
     if (piece.fault != http::BodyReader::Piece::Fault::none) {
       // The guest broke off or sent nonsense: the upstream must see a cut request, never a short one.
@@ -137,7 +147,7 @@ asio::awaitable<void> HttpExchange::upload() {
     const bool last = body_.done();
     const std::string size = chunked && piece.bytes > 0 ? fmt::format("{:x}\r\n", piece.bytes) : std::string();
     const std::string_view end = !chunked ? "" : last && piece.bytes > 0 ? "\r\n0\r\n\r\n" : last ? "0\r\n\r\n" : "\r\n";
-    const std::array parts{asio::const_buffer(size.data(), size.size()), asio::const_buffer(buffer->data(), piece.bytes), asio::const_buffer(end.data(), end.size())};
+    const std::array parts{asio::const_buffer(size.data(), size.size()), asio::const_buffer(buffer.get(), piece.bytes), asio::const_buffer(end.data(), end.size())};
     stall_.set(kStall);
     const http::Transfer sent = co_await upstream_.stream->write_all(parts);
     if (sent.error) co_return;  // it may have answered already and closed: respond() will see
@@ -189,7 +199,7 @@ Task<http::Head> HttpExchange::read_answer_head() {
       (void)co_await flow_.passed_down(**length);
       co_return head;
     }
-    const std::array room{upstream_.in.prepare(kPiece)};
+    const std::array room{upstream_.in.prepare(kHeadPiece)};
     const http::Transfer got = co_await upstream_.stream->read_some(room);
     if (got.error) co_return upstream_error("upstream_closed", "it closed the connection without an answer");
     heard_ = true;
@@ -240,13 +250,15 @@ Task<> HttpExchange::copy_body(const http::Head& answer, std::string head, bool 
     head.clear();
   }
   if (body.done()) co_return Result<>();
-  const auto buffer = std::make_unique_for_overwrite<std::array<std::byte, kPiece>>();
+  const std::size_t room = piece_for(answer);
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
+  const std::span<std::byte> into(buffer.get(), room);
   while (!flow_.is_cut()) {
-    const auto piece = co_await body.read(*upstream_.stream, upstream_.in, *buffer);
+    const auto piece = co_await body.read(*upstream_.stream, upstream_.in, into);
     if (piece.fault != http::BodyReader::Piece::Fault::none) co_return upstream_error("upstream_closed", "its answer broke off");
     stall_.set(kStall);
     const bool last = body.done();
-    std::string_view data(reinterpret_cast<const char*>(buffer->data()), piece.bytes);
+    std::string_view data(reinterpret_cast<const char*>(buffer.get()), piece.bytes);
     std::string changed;
     if (inflater_) {
       CO_TRY(changed, inflater_->push(data, last));

@@ -6,6 +6,7 @@
 #include "egress/credentials.h"
 #include "egress/http_exchange.h"
 #include "egress/http_request.h"
+#include "egress/quick_io.h"
 #include "http/watchdog.h"
 
 namespace space::egress {
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestHead = 64 << 10;
 constexpr std::size_t kMostFields = 100;
-constexpr std::size_t kRoom = 8 << 10;
+constexpr std::size_t kRoom = 4 << 10;
 constexpr std::chrono::seconds kIdle{75}, kHeadTime{20};
 
 class Session {
@@ -104,8 +105,13 @@ class Session {
         co_return head;
       }
       const bool first = in_.empty();
-      const std::array room{in_.prepare(kRoom)};
-      const http::Transfer got = co_await guest_.read_some(room);
+      http::Transfer got;
+      // A connection without a request holds no buffer.
+      if (first) got.error = co_await wait_for_data(guest_);
+      if (!got.error) {
+        const std::array room{in_.prepare(kRoom)};
+        got = co_await guest_.read_some(room);
+      }
       if (got.error) {
         const bool slow = expired_ && !first;
         watch_.clear();

@@ -33,13 +33,12 @@ void Budget::set(const Limits& limits) {
   requests_.set_rate(limits.requests_per_second);
 }
 
-asio::awaitable<bool> Budget::spend(std::uint64_t bytes) {
+std::optional<std::chrono::milliseconds> Budget::charge(std::uint64_t bytes) {
   total_ += bytes;
-  if (used_up()) co_return false;
-  const auto wait = bytes_.take(bytes, std::chrono::steady_clock::now());
+  if (used_up()) return std::nullopt;
+  if (limits_.bytes_per_second == 0) return std::chrono::milliseconds(0);
   // In steps, so that a raised limit is felt soon.
-  if (wait.count() > 0) co_await sleep_for(std::min(wait, std::chrono::milliseconds(1000)));
-  co_return true;
+  return std::min(bytes_.take(bytes, std::chrono::steady_clock::now()), std::chrono::milliseconds(1000));
 }
 
 bool Budget::request() { return requests_.try_take(1, std::chrono::steady_clock::now()); }

@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
-#include "base/async.h"
 #include "egress/settings.h"
 
 namespace space::egress {
@@ -31,8 +31,8 @@ class Budget {
   void set(const Limits& limits);
   const Limits& limits() const { return limits_; }
 
-  // After `bytes` went either way: waits as long as the rate asks. False when the total is used up: cut the connection.
-  asio::awaitable<bool> spend(std::uint64_t bytes);
+  // Counts `bytes` that go either way. How long to wait before the next ones; nullopt when the total is used up: cut the connection.
+  std::optional<std::chrono::milliseconds> charge(std::uint64_t bytes);
   bool request();  // one more request; false: over the rate
   bool used_up() const { return limits_.total_bytes != 0 && total_ >= limits_.total_bytes; }
   std::uint64_t total() const { return total_; }

@@ -84,6 +84,7 @@ Result<> Parent::open() {
     auto settings = Settings::parse(record.settings);
     ParentSandbox& sandbox = entry(id);
     sandbox.names = std::move(record.names);
+    sandbox.total_bytes = std::max<std::int64_t>(record.total_bytes, 0);
     if (!settings) {
       log::error("egress.bad_record", {{"sandbox", id}, {"error", settings.error()}});
       continue;
@@ -189,10 +190,15 @@ Task<> Parent::detach(std::string id, std::string load) {
 }
 
 Task<> Parent::put_names(std::string id, NameMap names) {
+  if (!find(id) && sandboxes_.size() >= kMostSandboxes) co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
   const auto turn = co_await Turn::take(*this, id);
   ParentSandbox& sandbox = **turn;
-  if (sandbox.names.size() > 0)
-    co_return fail(ErrorKind::conflict, "names_in_use", "this sandbox has been told addresses already", "set the names before its sockets are handed over");
+  const auto& now = sandbox.names.names();
+  const auto& given = names.names();
+  // A sandbox that goes back to a checkpoint has been told more since then, and keeps it: what it may remember means the same.
+  if (!std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(std::min(now.size(), given.size())), given.begin()))
+    co_return fail(ErrorKind::conflict, "names_in_use", "this sandbox has been told other addresses already", "set the names before its sockets are handed over");
+  if (given.size() <= now.size()) co_return Result<>();
   auto save = [&] { return records_.save_names(id, names); };
   CO_TRY_VOID(co_await disk_.run(std::ref(save)));
   sandbox.names = std::move(names);
@@ -202,6 +208,23 @@ Task<> Parent::put_names(std::string id, NameMap names) {
   if (sandbox.settings) message.body["settings"] = sandbox.settings->document;
   const std::string tenant = sandbox.tenant;
   co_return co_await tell_worker(tenant, std::move(message));
+}
+
+Task<json::object> Parent::names(std::string id) {
+  const ParentSandbox* s = find(id);
+  if (!s) co_return no_such_sandbox();
+  // The worker answers in order: what it told a guest before this question has been heard here when the answer comes.
+  const auto worker = workers_.find(s->tenant);
+  if (const auto process = worker == workers_.end() ? nullptr : worker->second.process) {
+    Message message;
+    message.body = {{"type", "sync"}};
+    (void)co_await process->call(std::move(message));
+  }
+  auto keep = [this, id] { return records_.sync_names(id); };
+  CO_TRY_VOID(co_await disk_.run(keep));
+  s = find(id);
+  if (!s) co_return no_such_sandbox();
+  co_return s->names.to_json();
 }
 
 asio::awaitable<void> Parent::watch_own_addresses() {
@@ -241,12 +264,6 @@ json::array Parent::states() const {
   return out;
 }
 
-Result<json::object> Parent::names(const std::string& id) const {
-  const ParentSandbox* s = find(id);
-  if (!s) return no_such_sandbox();
-  return s->names.to_json();
-}
-
 Result<const Settings*> Parent::settings(const std::string& id) const {
   const ParentSandbox* s = find(id);
   if (!s) return no_such_sandbox();
@@ -276,6 +293,20 @@ json::object Parent::info() const {
     workers.push_back(json::object{{"tenant", tenant}, {"pid", worker.process->pid()}, {"sandboxes", count}});
   }
   return {{"version", SPACE_VERSION}, {"sandboxes", sandboxes_.size()}, {"workers", std::move(workers)}};
+}
+
+std::string Parent::figures() const {
+  Figures::Now now;
+  now.sandboxes = sandboxes_.size();
+  now.workers = static_cast<std::uint64_t>(std::count_if(workers_.begin(), workers_.end(), [](const auto& w) { return w.second.process != nullptr; }));
+  now.credentials = vault_.size();
+  for (const auto& [id, sandbox] : sandboxes_) {
+    now.names += sandbox->names.size();
+    if (sandbox->load.empty()) continue;
+    ++now.attached;
+    if (const auto* open = sandbox->counters.if_contains("open"); open && open->is_int64() && open->get_int64() > 0) now.open_connections += static_cast<std::uint64_t>(open->get_int64());
+  }
+  return figures_.text(now);
 }
 
 bool Parent::used(const std::string& tenant) const {

@@ -10,6 +10,7 @@
 
 #include "egress/audit.h"
 #include "egress/egress.h"
+#include "egress/figures.h"
 #include "egress/records.h"
 #include "egress/settings.h"
 #include "egress/vault.h"
@@ -40,19 +41,25 @@ class Parent {
   Task<> remove(std::string id);
   Result<json::object> state(const std::string& id) const;
   json::array states() const;
-  Result<json::object> names(const std::string& id) const;
+  // The map as it is when this is called or newer, and on the disk: a checkpoint may carry it.
+  Task<json::object> names(std::string id);
+  // Only ever longer: success when either of both maps begins with the other, else conflict/names_in_use.
   Task<> put_names(std::string id, NameMap names);
   Task<json::object> observed(std::string id);
   Result<const Settings*> settings(const std::string& id) const;
   json::object info() const;
+  std::string figures() const;  // for Prometheus
   Result<json::object> explain(const Settings& settings, const std::string& method, const std::string& url) const;
 
   // Credentials and CAs; durable and with the worker before they return. A value is never given back.
   Task<json::object> put_credential(std::string tenant, std::string name, Secret value);
+  Task<json::object> put_sealed_credential(std::string tenant, std::string name, Secret box);  // SealingKey
+  std::string sealing_key() const { return vault_.sealing_key().public_key(); }
   json::array credentials(const std::string& tenant) const;
   Task<> remove_credential(std::string tenant, std::string name);
   Task<std::string> certificate(std::string tenant, std::string lineage);  // PEM; made at first use
-  Task<> remove_lineage(std::string tenant, std::string lineage);
+  Task<> remove_lineage(std::string tenant, std::string lineage);  // conflict/lineage_in_use
+  json::array lineages() const;
 
   // From node.
   Task<> attach(std::string id, std::string tenant, std::string load, std::vector<Fd> sockets);
@@ -89,6 +96,7 @@ class Parent {
   AuditLog& audit_;
   Records records_;
   Vault vault_;
+  Figures figures_;
   std::set<std::string> making_;  // lineages whose CA is being written
   std::map<std::string, std::unique_ptr<ParentSandbox>> sandboxes_;
   std::map<std::string, TenantWorker> workers_;

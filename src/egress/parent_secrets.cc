@@ -44,6 +44,11 @@ Task<json::object> Parent::put_credential(std::string tenant, std::string name, 
   co_return credential_json(name, made);
 }
 
+Task<json::object> Parent::put_sealed_credential(std::string tenant, std::string name, Secret box) {
+  CO_TRY(Secret value, vault_.sealing_key().open(box.view(), tenant, name));
+  co_return co_await put_credential(std::move(tenant), std::move(name), std::move(value));
+}
+
 json::array Parent::credentials(const std::string& tenant) const {
   json::array out;
   for (const auto& [name, credential] : vault_.credentials(tenant)) out.push_back(credential_json(name, credential));
@@ -87,6 +92,12 @@ Task<> Parent::ensure_lineage(std::string tenant, std::string lineage) {
 Task<std::string> Parent::certificate(std::string tenant, std::string lineage) {
   CO_TRY_VOID(co_await ensure_lineage(tenant, lineage));
   co_return vault_.lineage(lineage)->certificate_pem;
+}
+
+json::array Parent::lineages() const {
+  json::array out;
+  for (const auto& [lineage, record] : vault_.lineages()) out.push_back(json::object{{"lineage", lineage}, {"tenant", record.tenant}});
+  return out;
 }
 
 Task<> Parent::remove_lineage(std::string tenant, std::string lineage) {

@@ -104,6 +104,63 @@ TEST(Parent, AWorkersDeathCostsConnectionsAndNothingElse) {
   });
 }
 
+TEST(Parent, NamesOfACheckpointAreNeverGivenToOthers) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    const auto put = [&](std::vector<std::string> names) -> asio::awaitable<std::string> {
+      NameMap map;
+      for (const std::string& name : names) map.number(name);
+      const auto done = co_await running.parent.put_names(kSandbox, std::move(map));
+      co_return done ? "" : done.error().code;
+    };
+    const auto names = [&]() -> asio::awaitable<std::string> {
+      const auto answer = co_await running.parent.names(kSandbox);
+      co_return answer ? json::serialize(answer->at("names")) : answer.error().code;
+    };
+    EXPECT_EQ(co_await names(), "sandbox_not_found");
+    const std::vector<std::string> first{"a.example.com", "b.example.com"}, longer{"a.example.com", "b.example.com", "c.example.com"}, other{"a.example.com", "x.example.com"}, none;
+    EXPECT_EQ(co_await put(first), "");
+    Settings settings = running.settings(1);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(settings)));
+    std::vector<Fd> sockets = running.sockets();
+    EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", "loadloadloadloadload1234", std::move(sockets)));
+    const auto known = co_await ask(executor, running.dns_port, "b.example.com");
+    EXPECT_TRUE(known && known->addresses == std::vector{NameMap::v4(2)});
+    const auto fresh = co_await ask(executor, running.dns_port, "c.example.com");
+    EXPECT_TRUE(fresh && fresh->addresses == std::vector{NameMap::v4(3)});
+    EXPECT_EQ(co_await names(), R"(["a.example.com","b.example.com","c.example.com"])");  // heard by the parent before it answers
+    // A restore to what was before: the map only grows. What contradicts it is refused.
+    EXPECT_EQ(co_await put(first), "");
+    EXPECT_EQ(co_await put(none), "");
+    EXPECT_EQ(co_await put(longer), "");
+    EXPECT_EQ(co_await put(other), "names_in_use");
+    EXPECT_EQ(co_await names(), R"(["a.example.com","b.example.com","c.example.com"])");
+    Parent second(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
+    EXPECT_TRUE(second.open());
+    const auto again = co_await second.names(kSandbox);
+    EXPECT_TRUE(again && again->at("names").as_array().size() == 3);
+  });
+}
+
+TEST(Parent, ASealedCredentialIsStoredLikeAnother) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    Secret box(std::string_view("not a box"));
+    const auto refused = co_await running.parent.put_sealed_credential("t1", "name", std::move(box));
+    EXPECT_EQ(refused ? "" : refused.error().code, "bad_sealed_credential");
+    EXPECT_EQ(running.parent.credentials("t1").size(), 0U);
+    const std::string key = running.parent.sealing_key();
+    Parent second(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
+    EXPECT_TRUE(second.open());
+    EXPECT_EQ(second.sealing_key(), key);
+    EXPECT_EQ(running.parent.lineages().size(), 0U);
+    EXPECT_TRUE(co_await running.parent.certificate("t1", kLineage));
+    EXPECT_EQ(running.parent.lineages().size(), 1U);
+    EXPECT_TRUE(co_await running.parent.remove_lineage("t1", kLineage));
+    EXPECT_EQ(running.parent.lineages().size(), 0U);
+  });
+}
+
 TEST(Parent, RefusesOldGenerationsAndOtherTenants) {
   test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     RunningParent running(executor);

@@ -42,6 +42,7 @@ asio::awaitable<void> Parent::keep_worker(std::string tenant) {
       workers_[tenant].given.clear();
     }
     if (!used(tenant)) break;
+    figures_.worker_died();
     if (std::chrono::steady_clock::now() - started > kLongLife) wait = kShortest;
     log::warn("egress.worker_died", {{"tenant", tenant}, {"again_in_ms", std::int64_t{wait.count()}}});
     co_await sleep_for(wait);
@@ -108,7 +109,11 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
     const ParentSandbox* sandbox = find(text_at(event->get_object(), "sandbox"));
     if (!sandbox || sandbox->tenant != tenant) return;
     json::object copy = event->get_object();
-    if (const auto* unreported = body.if_contains("unreported"); unreported && unreported->is_number()) copy["unreported"] = *unreported;
+    figures_.decided(text_at(copy, "kind"), text_at(copy, "verdict"));
+    if (const auto* unreported = body.if_contains("unreported"); unreported && unreported->is_int64() && unreported->get_int64() > 0) {
+      copy["unreported"] = *unreported;
+      figures_.unreported(static_cast<std::uint64_t>(unreported->get_int64()));
+    }
     return audit_.append(tenant, std::move(copy));
   }
   ParentSandbox* sandbox = find(text_at(body, "sandbox"));
@@ -124,8 +129,15 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
   } else if (type == "counters") {
     const auto* counters = body.if_contains("counters");
     if (!counters || !counters->is_object() || counters->get_object().size() > 16) return;
+    figures_.counted(sandbox->counters, counters->get_object());
     sandbox->counters = counters->get_object();
-    if (const auto* total = sandbox->counters.if_contains("total_bytes"); total && total->is_int64()) sandbox->total_bytes = total->get_int64();
+    const auto* total = sandbox->counters.if_contains("total_bytes");
+    if (total && total->is_int64() && total->get_int64() > sandbox->total_bytes) {
+      sandbox->total_bytes = total->get_int64();
+      // Some microseconds, and only where it decides something.
+      if (sandbox->settings && sandbox->settings->limits.total_bytes > 0)
+        if (const auto kept = records_.save_total(sandbox->id, sandbox->total_bytes); !kept) log::error("egress.total_not_kept", {{"sandbox", sandbox->id}, {"error", kept.error()}});
+    }
     sandbox->counters.erase("total_bytes");
   }
 }

@@ -1,9 +1,11 @@
 // The gateway's parts that need no connection: credentials, the vault, limits, names, settings, explanations, the channel.
 #include <gtest/gtest.h>
+#include <sodium.h>
 
 #include "base/file.h"
 #include "egress/audit.h"
 #include "egress/channel.h"
+#include "egress/figures.h"
 #include "egress/credentials.h"
 #include "egress/explain.h"
 #include "egress/inflate.h"
@@ -34,6 +36,48 @@ CheckedRequest request_to(std::string name, std::string target = "/v1/x") {
   request.target = std::move(target);
   request.to = {std::move(name), std::nullopt, 443};
   return request;
+}
+
+TEST(Figures, SumsOutliveSandboxesAndWorkersAndLabelsAreFew) {
+  Figures figures;
+  figures.counted({}, {{"requests", 5}, {"bytes_up", 100}});
+  figures.counted({{"requests", 5}, {"bytes_up", 100}}, {{"requests", 7}, {"bytes_up", 300}});
+  figures.counted({{"requests", 7}}, {{"requests", 1}, {"bytes_down", -5}});  // another worker, from the beginning; nonsense counts nothing
+  figures.decided("dns", "deny");
+  figures.decided("dns", "deny");
+  figures.decided("whatever a worker says", "x\"} 1\n");
+  figures.worker_died();
+  Figures::Now now;
+  now.open_connections = 3;
+  const std::string text = figures.text(now);
+  for (const char* line : {"space_egress_requests_total 8\n", "space_egress_bytes_total{direction=\"up\"} 300\n", "space_egress_bytes_total{direction=\"down\"} 0\n",
+                           "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 2\n", "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n",
+                           "space_egress_worker_deaths_total 1\n", "space_egress_connections_open 3\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
+TEST(SealingKey, OpensWhatIsForThisCredentialOfThisTenantAlone) {
+  const SealingKey key = SealingKey::make().value();
+  const SealingKey same = SealingKey::load(key.private_key()).value();
+  EXPECT_EQ(key.public_key(), same.public_key());
+  const auto seal_text = [&](std::string text) {
+    const std::string to = *base64_decode(key.public_key());
+    std::string box(text.size() + crypto_box_SEALBYTES, '\0');
+    crypto_box_seal(reinterpret_cast<unsigned char*>(box.data()), reinterpret_cast<const unsigned char*>(text.data()), text.size(), reinterpret_cast<const unsigned char*>(to.data()));
+    return box;
+  };
+  const std::string box = seal_text("space-credential-1\nt1\ngithub\nthe value\nitself");
+  const auto opened = same.open(box, "t1", "github");
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(opened->view(), "the value\nitself");
+  EXPECT_FALSE(key.open(box, "t2", "github"));
+  EXPECT_FALSE(key.open(box, "t1", "other"));
+  EXPECT_FALSE(SealingKey::make()->open(box, "t1", "github"));
+  EXPECT_FALSE(key.open(seal_text("no label"), "t1", "github"));
+  std::string changed = box;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  for (const std::string& bad : {changed, box.substr(0, 10), std::string(), std::string(20'000, 'x')}) EXPECT_FALSE(key.open(bad, "t1", "github"));
+  EXPECT_FALSE(SealingKey::load(Secret(std::string_view("short"))));
 }
 
 struct Injecting : testing::Test {
@@ -192,6 +236,12 @@ TEST(Records, DropALineThatWasBeingWritten) {
   EXPECT_EQ(records.load()->at(id).names.size(), 1U);
   ASSERT_TRUE(records.add_name(id, "c.example.com"));
   EXPECT_EQ(records.load()->at(id).names.names().back(), "c.example.com");
+  ASSERT_TRUE(records.sync_names(id));
+  EXPECT_TRUE(records.sync_names("unknownunknownunknown123"));
+  for (const std::int64_t total : {123'456'789, 7}) {
+    ASSERT_TRUE(records.save_total(id, total));
+    EXPECT_EQ(records.load()->at(id).total_bytes, total);
+  }
 }
 
 TEST(Bucket, GivesASecondsWorthAndThenMakesWait) {

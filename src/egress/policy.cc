@@ -255,11 +255,18 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
     // Among allow rules the one that reads most wins, so that a tunnel beside a narrower rule does not open it.
     if (!allow || (allow->tunnel && !rule.tunnel)) allow = &rule;
   });
-  auto shown = [](const Rule& rule) { return rule.cidr ? rule.cidr->text() : rule.name; };
-  if (deny) return {false, deny->id, fmt::format("deny rule {} names {}", deny->id, shown(*deny)), Verdict::Handling::refuse};
-  if (allow) return {true, allow->id, fmt::format("allow rule {} names {}", allow->id, shown(*allow)), handling_of(*allow, to.port)};
+  // Put together by hand: this is done for every request.
+  const auto because = [](std::string_view what, const Rule& rule) {
+    const std::string shown = rule.cidr ? rule.cidr->text() : std::string();
+    const std::string& names = rule.cidr ? shown : rule.name;
+    std::string out;
+    out.reserve(what.size() + rule.id.size() + 7 + names.size());
+    return out.append(what).append(rule.id).append(" names ").append(names), out;
+  };
+  if (deny) return {false, deny->id, because("deny rule ", *deny), Verdict::Handling::refuse};
+  if (allow) return {true, allow->id, because("allow rule ", *allow), handling_of(*allow, to.port)};
   if (mode_ == Mode::open) return {true, "", "the policy is open", Verdict::Handling::tunnel};
-  if (monitor_ && !to.name.empty())
+  if (monitor_)
     return {true, "", "no rule allows it; recorded only, because the policy monitors",
             to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
   return {false, "", to.name.empty() ? "no CIDR rule covers this address" : "no rule allows this name, port and request", Verdict::Handling::refuse};

@@ -1,6 +1,8 @@
 #include "egress/records.h"
 
 #include <cerrno>
+#include <charconv>
+#include <fmt/format.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -48,6 +50,7 @@ Result<std::map<std::string, Records::Found>> Records::load() const {
       bool torn = false;
       TRY(record.names, read_names(folder_ / (id + ".names"), torn));
       if (torn) TRY_VOID(save_names(id, record.names));
+      if (const auto total = read_file(folder_ / (id + ".total"), 32)) (void)std::from_chars(total->data(), total->data() + total->size(), record.total_bytes);
       return record;
     };
     auto record = read();
@@ -73,8 +76,24 @@ Result<> Records::add_name(const std::string& id, const std::string& name) const
   return write_all(fd, name + "\n");
 }
 
+Result<> Records::sync_names(const std::string& id) const {
+  const auto fd = open_file(folder_ / (id + ".names"), O_RDONLY | O_NOFOLLOW);
+  if (!fd) {
+    if (fd.error().kind == ErrorKind::not_found) return {};  // no name yet
+    return fail(fd.error());
+  }
+  if (::fdatasync(fd->get()) != 0) return fail_errno(errno, "sync the names of a sandbox");
+  return sync_directory(folder_);
+}
+
+Result<> Records::save_total(const std::string& id, std::int64_t bytes) const {
+  // Of one length, in place: a cut-off write leaves digits of both, never less than a worker reports next.
+  TRY(const Fd fd, open_file(folder_ / (id + ".total"), O_WRONLY | O_CREAT | O_NOFOLLOW, 0600));
+  return write_all(fd, fmt::format("{:020}\n", bytes));
+}
+
 Result<> Records::remove(const std::string& id) const {
-  for (const char* ending : {".json", ".names"})
+  for (const char* ending : {".json", ".names", ".total"})
     if (::unlink((folder_ / (id + ending)).c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove a record");
   return sync_directory(folder_);
 }

@@ -1,6 +1,7 @@
-// What the parent keeps on disk for each sandbox, below <data>/egress/sandboxes: <id>.json (settings, durable before an answer)
-// and <id>.names (one name a line, in the order of the addresses; survives the death of every process, not a power cut, which
-// the sandbox's VM does not survive either; checkpoints carry it themselves). All of it blocks.
+// What the parent keeps on disk for each sandbox, below <data>/egress/sandboxes: <id>.json (settings, durable before an answer), <id>.total
+// and <id>.names (one name a line, in the order of the addresses; survives the death of every process at once and a power cut from
+// the next checkpoint on: what a VM that ran then remembered is gone with it, and what a checkpoint remembers is on the disk). All of
+// it blocks.
 #pragma once
 
 #include <filesystem>
@@ -21,12 +22,16 @@ class Records {
   struct Found {
     json::object settings;
     NameMap names;
+    std::int64_t total_bytes = 0;
   };
   // What cannot be read is left out and logged: such a sandbox has no network until it is set again.
   Result<std::map<std::string, Found>> load() const;
   Result<> save(const std::string& id, const json::object& settings) const;
   Result<> save_names(const std::string& id, const NameMap& names) const;
+  Result<> sync_names(const std::string& id) const;  // what add_name wrote is on the disk when it returns
   Result<> add_name(const std::string& id, const std::string& name) const;
+  // How much of its bytes a sandbox has used up; as durable as add_name.
+  Result<> save_total(const std::string& id, std::int64_t bytes) const;
   Result<> remove(const std::string& id) const;
 
  private:

@@ -47,6 +47,12 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
     json::object body = parent.info();
     co_return co_await reply_json(exchange, 200, std::move(body));
   });
+  router.add("GET", "/metrics", [&parent](http::Exchange& exchange) -> Task<> {
+    http::Response response;
+    response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+    response.body = parent.figures();
+    co_return co_await exchange.reply(std::move(response));
+  });
   router.add("GET", "/sandboxes", [&parent](http::Exchange& exchange) -> Task<> {
     json::object body{{"sandboxes", parent.states()}};
     co_return co_await reply_json(exchange, 200, std::move(body));
@@ -71,8 +77,8 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
     co_return co_await no_content(exchange);
   });
   router.add("GET", "/sandboxes/{id}/names", [&parent](http::Exchange& exchange) -> Task<> {
-    CO_TRY(const std::string id, sandbox_of(exchange));
-    CO_TRY(json::object body, parent.names(id));
+    CO_TRY(std::string id, sandbox_of(exchange));
+    CO_TRY(json::object body, co_await parent.names(std::move(id)));
     co_return co_await reply_json(exchange, 200, std::move(body));
   });
   router.add("PUT", "/sandboxes/{id}/names", [&parent](http::Exchange& exchange) -> Task<> {

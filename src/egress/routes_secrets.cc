@@ -7,6 +7,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kLongestValue = 8192;
+constexpr std::string_view kSealedType = "application/vnd.space.sealed-credential";
 
 Result<std::string> tenant_of(const http::Exchange& exchange) {
   const std::string& tenant = exchange.param("tenant");
@@ -42,10 +43,24 @@ void add_secret_routes(http::Router& router, Parent& parent) {
   router.add("PUT", "/credentials/{tenant}/{name}", [&parent](http::Exchange& exchange) -> Task<> {
     CO_TRY(const std::string tenant, tenant_of(exchange));
     CO_TRY(const std::string name, name_of(exchange));
-    CO_TRY(std::string body, co_await exchange.read_body(kLongestValue));
+    const bool sealed = exchange.headers().get("Content-Type") == kSealedType;
+    CO_TRY(std::string body, co_await exchange.read_body(sealed ? SealingKey::kLongestBox : kLongestValue));
     Secret value(body);
     wipe_string(body);
-    CO_TRY(json::object answer, co_await parent.put_credential(tenant, name, std::move(value)));
+    json::object answer;
+    if (sealed) {
+      CO_TRY(answer, co_await parent.put_sealed_credential(tenant, name, std::move(value)));
+    } else {
+      CO_TRY(answer, co_await parent.put_credential(tenant, name, std::move(value)));
+    }
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("GET", "/sealing-key", [&parent](http::Exchange& exchange) -> Task<> {
+    json::object answer{{"algorithm", SealingKey::kAlgorithm}, {"key", parent.sealing_key()}};
+    co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("GET", "/ca", [&parent](http::Exchange& exchange) -> Task<> {
+    json::object answer{{"lineages", parent.lineages()}};
     co_return co_await reply_json(exchange, 200, std::move(answer));
   });
   router.add("GET", "/credentials/{tenant}", [&parent](http::Exchange& exchange) -> Task<> {

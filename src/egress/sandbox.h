@@ -1,6 +1,7 @@
 // One sandbox as its tenant's worker sees it: settings, synthetic addresses, sockets, open connections. On the worker's loop.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <set>
@@ -33,6 +34,8 @@ struct Services {
   std::function<bool(json::object)> tell;
   std::function<asio::awaitable<void>()> told;  // returns when the congestion is over
   std::function<Result<Endpoint>(int)> original_destination = egress::original_destination;
+  // For bytes that are passed on at once: whoever uses it has done with it before it waits for anything.
+  std::shared_ptr<std::array<char, 64 << 10>> scratch = std::make_shared<std::array<char, 64 << 10>>();
 };
 
 struct Counters {

@@ -4,19 +4,14 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 
 #include "egress/credentials.h"
+#include "egress/quick_io.h"
 #include "http/watchdog.h"
 
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kPiece = 16 << 10;
+constexpr int kTurns = 16;  // pieces in a row before other connections have their turn
 constexpr std::chrono::seconds kLookTime{10};  // from the guest's first byte until it is clear what it speaks
-
-asio::awaitable<bool> write(http::Stream& to, std::string_view bytes) {
-  const std::array part{asio::const_buffer(bytes.data(), bytes.size())};
-  const http::Transfer sent = co_await to.write_all(part);
-  co_return !sent.error;
-}
 
 // Reads the guest's first bytes until it is clear whether they may pass. False: they may not, or the guest left.
 asio::awaitable<bool> look_at_first(Flow& flow, http::Stream& guest, SpliceOptions& options) {
@@ -36,6 +31,50 @@ asio::awaitable<bool> look_at_first(Flow& flow, http::Stream& guest, SpliceOptio
   co_return look == Look::pass;
 }
 
+// One direction. A connection that is silent holds no buffer: what is there goes through the worker's own, and only what the other
+// side does not take at once is kept.
+asio::awaitable<void> pump(Flow& flow, http::Stream& from, http::Stream& to, bool up, std::string first, Scrubber* scrubber) {
+  const auto scratch = flow.sandbox().services().scratch;
+  std::string clean;
+  for (int turn = 1;; ++turn) {
+    // Between two sides that are both quick there is never anything to wait for.
+    if (turn % kTurns == 0) co_await asio::post(flow.sandbox().services().executor, asio::use_awaitable);
+    std::string_view bytes = first;
+    if (first.empty()) {
+      const http::Transfer got = read_now(from, *scratch);
+      if (got.error == asio::error::would_block) {
+        const auto failed = co_await wait_for_data(from);
+        if (failed == asio::error::operation_aborted) co_return;
+        continue;  // an error is found by reading
+      }
+      if (got.error) {
+        if (scrubber) {
+          clean = scrubber->finish();
+          (void)co_await write_from_shared(to, clean);
+        }
+        if (got.error == asio::error::eof) co_await to.close_write();
+        else to.reset();  // what was cut on one side must not look like a tidy end on the other
+        co_return;
+      }
+      bytes = {scratch->data(), got.bytes};
+    }
+    const auto wait = up ? flow.count_up(bytes.size()) : flow.count_down(bytes.size());
+    if (!wait) co_return;
+    if (scrubber) {
+      clean = scrubber->push(bytes);
+      bytes = clean;
+    }
+    const auto unsent = co_await write_from_shared(to, bytes);
+    if (unsent) {
+      from.reset();
+      co_return;
+    }
+    first = std::string();
+    if (wait->count() > 0) co_await sleep_for(*wait);
+    if (flow.is_cut()) co_return;
+  }
+}
+
 asio::awaitable<void> pump_up(Flow& flow, http::Stream& guest, http::Stream& upstream, SpliceOptions& options) {
   if (options.look) {
     const bool may_pass = co_await look_at_first(flow, guest, options);
@@ -43,75 +82,18 @@ asio::awaitable<void> pump_up(Flow& flow, http::Stream& guest, http::Stream& ups
       flow.cut(flow.is_cut() ? flow.why_cut() : "the guest closed");
       co_return;
     }
+    options.look = nullptr;  // with all that it has read
   }
-  if (!options.first_up.empty()) {
-    const bool on = co_await flow.passed_up(options.first_up.size());
-    if (!on) co_return;
-    const bool sent = co_await write(upstream, options.first_up);
-    if (!sent) {
-      guest.reset();
-      co_return;
-    }
-    options.first_up = std::string();
-  }
-  const auto buffer = std::make_unique_for_overwrite<std::array<char, kPiece>>();
-  for (;;) {
-    const std::array room{asio::mutable_buffer(buffer->data(), buffer->size())};
-    const http::Transfer got = co_await guest.read_some(room);
-    if (got.error) {
-      if (got.error == asio::error::eof) co_await upstream.close_write();
-      else upstream.reset();  // what was cut on one side must not look like a tidy end on the other
-      co_return;
-    }
-    const bool on = co_await flow.passed_up(got.bytes);
-    if (!on) co_return;
-    const bool sent = co_await write(upstream, {buffer->data(), got.bytes});
-    if (!sent) {
-      guest.reset();
-      co_return;
-    }
-  }
-}
-
-asio::awaitable<void> pump_down(Flow& flow, http::Stream& guest, http::Stream& upstream, SpliceOptions& options) {
-  const auto buffer = std::make_unique_for_overwrite<std::array<char, kPiece>>();
-  std::string first = std::move(options.first_down), clean;
-  for (;;) {
-    std::string_view bytes = first;
-    if (first.empty()) {
-      const std::array room{asio::mutable_buffer(buffer->data(), buffer->size())};
-      const http::Transfer got = co_await upstream.read_some(room);
-      if (got.error) {
-        if (options.scrubber) {
-          clean = options.scrubber->finish();
-          (void)co_await write(guest, clean);
-        }
-        if (got.error == asio::error::eof) co_await guest.close_write();
-        else guest.reset();
-        co_return;
-      }
-      bytes = {buffer->data(), got.bytes};
-    }
-    const bool on = co_await flow.passed_down(bytes.size());
-    if (!on) co_return;
-    if (options.scrubber) {
-      clean = options.scrubber->push(bytes);
-      bytes = clean;
-    }
-    const bool sent = co_await write(guest, bytes);
-    if (!sent) {
-      upstream.reset();
-      co_return;
-    }
-    first = std::string();
-  }
+  std::string first = std::exchange(options.first_up, {});
+  co_await pump(flow, guest, upstream, true, std::move(first), nullptr);
 }
 
 }  // namespace
 
 asio::awaitable<void> splice(Flow& flow, http::Stream& guest, http::Stream& upstream, SpliceOptions options) {
   using namespace asio::experimental::awaitable_operators;
-  co_await (pump_up(flow, guest, upstream, options) && pump_down(flow, guest, upstream, options));
+  std::string down = std::exchange(options.first_down, {});
+  co_await (pump_up(flow, guest, upstream, options) && pump(flow, upstream, guest, false, std::move(down), options.scrubber));
 }
 
 }  // namespace space::egress

@@ -1,8 +1,10 @@
 #include "egress/tls_stream.h"
 
 #include <array>
-#include <cerrno>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <sys/socket.h>
@@ -10,7 +12,7 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kRecords = 17 << 10;  // one whole record and its head
+constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
 boost::system::error_code protocol_error() { return boost::system::errc::make_error_code(boost::system::errc::protocol_error); }
 
@@ -23,10 +25,59 @@ std::string openssl_error() {
   return reason ? reason : "the connection ended";
 }
 
+// A BIO (bio(7)) between OpenSSL and the socket of a TlsStream.
+struct RecordSource {
+  static TlsStream& owner(BIO* bio) { return *static_cast<TlsStream*>(BIO_get_data(bio)); }
+
+  static int read(BIO* bio, char* into, int size) {
+    TlsStream& self = owner(bio);
+    BIO_clear_retry_flags(bio);
+    if (self.received_at_ < self.received_.size()) {
+      const std::size_t n = std::min(static_cast<std::size_t>(size), self.received_.size() - self.received_at_);
+      std::memcpy(into, self.received_.data() + self.received_at_, n);
+      self.received_at_ += n;
+      if (self.received_at_ == self.received_.size()) self.received_ = std::string(), self.received_at_ = 0;
+      return static_cast<int>(n);
+    }
+    if (self.in_error_) return -1;
+    ssize_t n;
+    do n = ::recv(self.below_->socket().native_handle(), into, static_cast<std::size_t>(size), MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) return static_cast<int>(n);
+    if (n < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
+    else self.in_error_ = n == 0 ? boost::system::error_code(asio::error::eof) : boost::system::error_code(errno, boost::system::system_category());
+    return -1;
+  }
+
+  static int write(BIO* bio, const char* bytes, int size) {
+    BIO_clear_retry_flags(bio);
+    owner(bio).out_.append(bytes, static_cast<std::size_t>(size));
+    return size;
+  }
+
+  static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+  static BIO_METHOD* method() {
+    static BIO_METHOD* const made = [] {
+      BIO_METHOD* m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "space records");
+      if (m) {
+        BIO_meth_set_read(m, read);
+        BIO_meth_set_write(m, write);
+        BIO_meth_set_ctrl(m, control);
+      }
+      return m;
+    }();
+    return made;
+  }
+};
+
 TlsStream::TlsStream(std::unique_ptr<http::Stream> below, SslPtr ssl, std::string received)
-    : below_(std::move(below)), ssl_(std::move(ssl)), in_(BIO_new(BIO_s_mem())), out_(BIO_new(BIO_s_mem())), flushed_(below_->socket().get_executor()) {
-  SSL_set_bio(ssl_.get(), in_, out_);
-  if (!received.empty()) BIO_write(in_, received.data(), static_cast<int>(received.size()));
+    : below_(std::move(below)), ssl_(std::move(ssl)), received_(std::move(received)), flushed_(below_->socket().get_executor()) {
+  BIO* bio = BIO_new(RecordSource::method());
+  if (!bio) std::abort();  // no memory for a few bytes
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_.get(), bio, bio);
 }
 
 TlsStream::~TlsStream() = default;
@@ -35,12 +86,8 @@ TlsStream::~TlsStream() = default;
 asio::awaitable<boost::system::error_code> TlsStream::flush() {
   while (flushing_) co_await flushed_.wait();
   flushing_ = true;
-  while (!write_error_) {
-    char* data = nullptr;
-    const long size = BIO_get_mem_data(out_, &data);
-    if (size <= 0) break;
-    const std::string records(data, static_cast<std::size_t>(size));
-    (void)BIO_reset(out_);
+  while (!write_error_ && !out_.empty()) {
+    const std::string records = std::exchange(out_, {});
     const std::array part{asio::const_buffer(records.data(), records.size())};
     const http::Transfer sent = co_await below_->write_all(part);
     write_error_ = sent.error;
@@ -50,12 +97,11 @@ asio::awaitable<boost::system::error_code> TlsStream::flush() {
   co_return write_error_;
 }
 
-asio::awaitable<boost::system::error_code> TlsStream::fill() {
-  const auto buffer = std::make_unique_for_overwrite<std::array<char, kRecords>>();
-  const std::array room{asio::mutable_buffer(buffer->data(), buffer->size())};
-  const http::Transfer got = co_await below_->read_some(room);
-  if (got.bytes > 0) BIO_write(in_, buffer->data(), static_cast<int>(got.bytes));
-  co_return got.error;
+// Returns when the socket has something, be it its end.
+asio::awaitable<boost::system::error_code> TlsStream::readable() {
+  if (in_error_) co_return in_error_;
+  const auto [error] = co_await below_->socket().async_wait(http::Socket::wait_read, kAsTuple);
+  co_return error;
 }
 
 Task<> TlsStream::handshake() {
@@ -71,53 +117,79 @@ Task<> TlsStream::handshake() {
       co_return Result<>();
     }
     if (why == SSL_ERROR_WANT_READ && !unsent) {
-      const auto error = co_await fill();
+      const auto error = co_await readable();
       if (!error) continue;
-      reason = error == asio::error::eof ? "the other end closed the connection" : error.message();
+      reason = error.message();
     }
+    if (why == SSL_ERROR_SYSCALL && in_error_) reason = in_error_ == asio::error::eof ? "the other end closed the connection" : in_error_.message();
     if (!SSL_is_server(ssl_.get()) && verdict != X509_V_OK) reason = X509_verify_cert_error_string(verdict);
     if (reason.empty()) reason = unsent.message();
     co_return fail(ErrorKind::unavailable, "tls_failed", "no TLS connection: " + reason);
   }
 }
 
+http::Transfer TlsStream::read_now(asio::mutable_buffer into) {
+  if (ended_) return {ended_, 0};
+  http::Transfer done;
+  auto* out = static_cast<char*>(into.data());
+  // Whole records that have been read already are taken along; no further system call for a part of one.
+  while (done.bytes < into.size() && (done.bytes == 0 || SSL_has_pending(ssl_.get()) == 1)) {
+    ERR_clear_error();
+    std::size_t got = 0;
+    const int result = SSL_read_ex(ssl_.get(), out + done.bytes, into.size() - done.bytes, &got);
+    if (result == 1) {
+      done.bytes += got;
+      continue;
+    }
+    const int why = SSL_get_error(ssl_.get(), result);
+    ERR_clear_error();
+    if (why == SSL_ERROR_WANT_READ) {
+      if (done.bytes == 0) done.error = asio::error::would_block;
+      return done;
+    }
+    if (why == SSL_ERROR_ZERO_RETURN) ended_ = asio::error::eof;
+    else if (!in_error_) ended_ = protocol_error();
+    // Without close_notify an attacker may have cut the connection: that is not the end of a body.
+    else ended_ = in_error_ == asio::error::eof ? boost::system::error_code(asio::error::connection_reset) : in_error_;
+    if (done.bytes == 0) done.error = ended_;
+    return done;
+  }
+  return done;
+}
+
+asio::awaitable<boost::system::error_code> TlsStream::wait() {
+  if (stale()) co_return boost::system::error_code();
+  boost::system::error_code error;
+  if (!out_.empty()) error = co_await flush();  // an answer of TLS itself, such as to a change of keys
+  if (!error) error = co_await readable();
+  co_return error;
+}
+
 asio::awaitable<http::Transfer> TlsStream::read_some(std::span<const asio::mutable_buffer> into) {
-  if (ended_) co_return http::Transfer{ended_, 0};
   asio::mutable_buffer room;
   for (const auto& buffer : into)
     if (room.size() == 0) room = buffer;
   for (;;) {
-    ERR_clear_error();
-    std::size_t got = 0;
-    const int result = SSL_read_ex(ssl_.get(), room.data(), room.size(), &got);
-    if (result == 1) co_return http::Transfer{{}, got};
-    const int why = SSL_get_error(ssl_.get(), result);
-    ERR_clear_error();
-    boost::system::error_code error;
-    if (why == SSL_ERROR_ZERO_RETURN) {
-      error = asio::error::eof;
-    } else if (why == SSL_ERROR_WANT_READ) {
-      if (BIO_pending(out_) > 0) error = co_await flush();
-      if (!error) error = co_await fill();
-      // Without close_notify an attacker may have cut the connection: that is not the end of a body.
-      if (error == asio::error::eof) error = asio::error::connection_reset;
-    } else {
-      (void)co_await flush();
-      error = protocol_error();
+    http::Transfer done = read_now(room);
+    if (done.error != asio::error::would_block) {
+      if (done.error && done.error != asio::error::eof && !out_.empty()) (void)co_await flush();  // the alert
+      co_return done;
     }
-    if (!error) continue;
-    if (error != asio::error::operation_aborted) ended_ = error;
-    co_return http::Transfer{error, 0};
+    if (!out_.empty()) done.error = co_await flush();
+    else done.error = {};
+    if (!done.error) done.error = co_await readable();
+    if (done.error) co_return done;
   }
 }
 
 asio::awaitable<http::Transfer> TlsStream::write_all(std::span<const asio::const_buffer> parts) {
-  // One buffer makes full records; the copy is small beside the encryption.
+  // One buffer makes full records; where there are several, a copy is small beside the encryption.
   std::string joined;
   std::string_view whole;
-  if (parts.size() == 1) {
-    whole = {static_cast<const char*>(parts[0].data()), parts[0].size()};
-  } else {
+  std::size_t used = 0;
+  for (const auto& part : parts)
+    if (part.size() > 0 && used++ == 0) whole = {static_cast<const char*>(part.data()), part.size()};
+  if (used > 1) {
     joined.reserve(asio::buffer_size(parts));
     for (const auto& part : parts) joined.append(static_cast<const char*>(part.data()), part.size());
     whole = joined;
@@ -125,13 +197,15 @@ asio::awaitable<http::Transfer> TlsStream::write_all(std::span<const asio::const
   http::Transfer done;
   if (whole.empty()) co_return done;
   if (write_error_) co_return http::Transfer{write_error_, 0};
+  constexpr std::size_t kOverhead = 128;  // of a record, and more
+  out_.reserve(out_.size() + whole.size() + (whole.size() / SSL3_RT_MAX_PLAIN_LENGTH + 1) * kOverhead);
   ERR_clear_error();
   std::size_t written = 0;
-  // Memory takes everything at once; after the handshake nothing has to be read first.
-  if (SSL_write_ex(ssl_.get(), whole.data(), whole.size(), &written) != 1) {
-    ERR_clear_error();
-    co_return http::Transfer{protocol_error(), 0};
-  }
+  // `out_` takes everything at once; after the handshake nothing has to be read first. From here on `parts` are not needed any more.
+  const bool sealed = SSL_write_ex(ssl_.get(), whole.data(), whole.size(), &written) == 1;
+  ERR_clear_error();
+  if (!joined.empty()) ::explicit_bzero(joined.data(), joined.size());
+  if (!sealed) co_return http::Transfer{protocol_error(), 0};
   done.error = co_await flush();
   done.bytes = done.error ? 0 : written;
   co_return done;
@@ -146,10 +220,6 @@ asio::awaitable<void> TlsStream::close_write() {
 }
 
 bool TlsStream::stale() {
-  char records[4096];
-  ssize_t n;
-  while ((n = ::recv(below_->socket().native_handle(), records, sizeof records, MSG_DONTWAIT)) > 0) BIO_write(in_, records, static_cast<int>(n));
-  if (n == 0 || errno != EAGAIN) return true;
   char byte = 0;
   std::size_t got = 0;
   ERR_clear_error();

@@ -1,4 +1,6 @@
-// TLS over a stream whose first bytes may have been read already: OpenSSL works on memory, the stream below carries the records.
+// TLS over a socket whose first bytes may have been read already. OpenSSL reads records straight from the socket into a buffer of its
+// own, which it gives back when nothing is left in it, and writes them into `out_`, so that several go out with one system call and a
+// connection that is silent holds neither.
 #pragma once
 
 #include <memory>
@@ -22,6 +24,10 @@ class TlsStream final : public http::Stream {
 
   Task<> handshake() override;  // tls_failed with the reason; a certificate's fault by name
   asio::awaitable<http::Transfer> read_some(std::span<const asio::mutable_buffer> into) override;
+  // Fills as much of `into` as is here without waiting; would_block when that is nothing.
+  http::Transfer read_now(asio::mutable_buffer into);
+  // Returns when read_now has something to say.
+  asio::awaitable<boost::system::error_code> wait();
   asio::awaitable<http::Transfer> write_all(std::span<const asio::const_buffer> parts) override;
   asio::awaitable<void> close_write() override;  // close_notify and FIN
   http::Socket& socket() override { return below_->socket(); }
@@ -33,13 +39,16 @@ class TlsStream final : public http::Stream {
   SSL* native() { return ssl_.get(); }
 
  private:
+  friend struct RecordSource;  // what OpenSSL reads from and writes to (tls_stream.cc)
   asio::awaitable<boost::system::error_code> flush();
-  asio::awaitable<boost::system::error_code> fill();
+  asio::awaitable<boost::system::error_code> readable();
 
   std::unique_ptr<http::Stream> below_;
   SslPtr ssl_;
-  BIO* in_;   // records from below; belongs to ssl_
-  BIO* out_;  // records to be sent; belongs to ssl_
+  std::string received_;  // read before, not yet given to OpenSSL
+  std::size_t received_at_ = 0;
+  std::string out_;       // records to be sent
+  boost::system::error_code in_error_;  // of the socket: its end, or what went wrong
   Signal flushed_;
   bool flushing_ = false;
   boost::system::error_code write_error_;

@@ -154,6 +154,7 @@ Result<> Vault::open() {
   } else {
     return fail(std::move(known).error());
   }
+  TRY_VOID(open_sealing_key());
   TRY(const auto tenants, list_directory(folder_ / "credentials"));
   for (const std::string& tenant : tenants) {
     if (!wire::is_tenant(tenant)) continue;
@@ -195,6 +196,25 @@ Result<> Vault::open() {
     else log::error("egress.bad_lineage", {{"lineage", lineage}, {"error", record.error()}});
   }
   return {};
+}
+
+Result<> Vault::open_sealing_key() {
+  const fs::path file = folder_ / "sealing.key";
+  const auto known = read_file(file, 4096);
+  if (known) {
+    TRY(const Secret opened, unseal(key_, "sealing.key", *known));
+    TRY(sealing_, SealingKey::load(opened));
+    return {};
+  }
+  if (known.error().kind != ErrorKind::not_found) return fail(known.error());
+  TRY(sealing_, SealingKey::make());
+  return write_file_durable(file, seal(key_, "sealing.key", sealing_.private_key().view()));
+}
+
+std::size_t Vault::size() const {
+  std::size_t count = 0;
+  for (const auto& [tenant, known] : credentials_) count += known.size();
+  return count;
 }
 
 Vault::Credential Vault::make_credential(const std::string& tenant, const std::string& name, std::string_view value, std::int64_t now_ms) const {

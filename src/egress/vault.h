@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "egress/sealing_key.h"
 #include "egress/secret.h"
 
 namespace space::egress {
@@ -36,6 +37,8 @@ class Vault {
 
   Vault(std::filesystem::path folder, Secret key) : folder_(std::move(folder)), key_(std::move(key)) {}
   Result<> open();  // reads everything, sealed; blocks. A wrong key is found here: unavailable/wrong_store_key
+  const SealingKey& sealing_key() const { return sealing_; }  // made at the first start; after open()
+  std::size_t size() const;                                   // credentials of all tenants
 
   // The index belongs to the loop; writing a file is a separate step that blocks and can run on a pool.
   Credential make_credential(const std::string& tenant, const std::string& name, std::string_view value, std::int64_t now_ms) const;
@@ -52,12 +55,15 @@ class Vault {
   void keep(const std::string& lineage, Lineage record) { lineages_[lineage] = std::move(record); }
   void drop_lineage(const std::string& lineage) { lineages_.erase(lineage); }
   const Lineage* lineage(const std::string& lineage) const;
+  const std::map<std::string, Lineage>& lineages() const { return lineages_; }
   std::vector<std::string> lineages_of(const std::string& tenant) const;
   Result<Secret> reveal_lineage(const std::string& lineage) const;
 
  private:
+  Result<> open_sealing_key();
   std::filesystem::path folder_;
   Secret key_;
+  SealingKey sealing_;
   std::map<std::string, std::map<std::string, Credential>> credentials_;
   std::map<std::string, Lineage> lineages_;
 };

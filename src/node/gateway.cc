@@ -18,8 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kFirstPause{50}, kLongestPause{1000};
-constexpr milliseconds kCertificatePatience{3000};  // the supervisor has a new gateway up within two seconds
+constexpr milliseconds kPatience{3000};  // the supervisor has a new gateway up within two seconds
 constexpr std::size_t kCertificateBytes = 3584;     // what a guest's agent takes (src/agent/authority.h)
+constexpr std::size_t kNamesBytes = 8 << 20;        // 16,384 names at their longest
 
 http::ClientOptions http_options() {
   http::ClientOptions options;
@@ -44,11 +45,14 @@ asio::awaitable<std::string> Gateway::admit(std::string vm, Member member) {
     entry->second.member = member;
     entry->second.load = new_id();
   }
+  const std::string known = vm;
   auto handing = hand_over(std::move(vm));
   auto asking = certificate(std::move(member));
   auto [handed, pem] = co_await (std::move(handing) && std::move(asking));
-  if (!handed) changed_.notify_all();  // run() goes on with it
-  co_return pem;
+  const bool late = !pem && pem.error().kind == ErrorKind::unavailable;
+  if (const auto again = entries_.find(known); again != entries_.end()) again->second.late = late;
+  if (!handed || late) changed_.notify_all();  // run() goes on with it
+  co_return pem.value_or(std::string());
 }
 
 // Blocks on the pool: the sockets are made in the namespace by the warden, and given away at once.
@@ -58,6 +62,15 @@ asio::awaitable<bool> Gateway::hand_over(std::string vm) {
   found->second.asked = true;
   const auto client = client_;
   const Entry entry = found->second;
+  if (auto told = co_await give_names(entry.member); !told) {
+    const bool refused = told.error().kind != ErrorKind::unavailable;
+    log::warn(refused ? "egress.names_refused" : "egress.names_not_given", {{"sandbox", entry.member.sandbox}, {"vm", vm}, {"error", told.error()}});
+    if (const auto again = entries_.find(vm); again != entries_.end()) {
+      again->second.asked = false;
+      again->second.refused = refused;
+    }
+    co_return refused;
+  }
   auto give = [warden = warden_, client, entry, vm]() -> Result<> {
     TRY(const std::vector<Fd> sockets, warden->egress_sockets(vm));
     return client->attach(entry.member.sandbox, entry.member.tenant, entry.load, sockets);
@@ -152,31 +165,88 @@ asio::awaitable<void> Gateway::run() {
     bool complete = true;
     std::vector<std::string> due;
     for (const auto& [vm, entry] : entries_)
-      if (!entry.handed && !entry.asked) due.push_back(vm);
+      if (!entry.handed && !entry.asked && !entry.refused) due.push_back(vm);
     for (const std::string& vm : due) {
       const bool handed = co_await hand_over(vm);
       complete = complete && handed;
     }
+    std::vector<std::string> late;
+    for (auto& [vm, entry] : entries_)
+      if (std::exchange(entry.late, false)) late.push_back(vm);
+    for (const std::string& vm : late)
+      if (late_) late_(vm);
+    complete = complete && late.empty();
     if (!due.empty()) log::info("egress.handed_over", {{"sandboxes", due.size()}, {"complete", complete}});
     if (complete) co_await changed_.wait_for(std::chrono::hours(1));
     else co_await sleep_for(kLongestPause);
   }
 }
 
-asio::awaitable<std::string> Gateway::certificate(Member member) {
-  const auto end = std::chrono::steady_clock::now() + kCertificatePatience;
-  const std::string lineage = member.lineage.empty() ? member.sandbox : member.lineage;
+Task<std::string> Gateway::ask(http::Request request, std::size_t limit) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   for (milliseconds pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
-    http::Request request;
-    request.target = fmt::format("/ca/{}?tenant={}", lineage, percent_encode(member.tenant));
-    auto answer = co_await http_.call(std::move(request), kCertificateBytes);
+    http::Request copy = request;
+    auto answer = co_await http_.call(std::move(copy), limit);
     if (answer) co_return std::move(answer->body);
-    if (answer.error().kind != ErrorKind::unavailable || std::chrono::steady_clock::now() + pause > end) {
-      log::warn("egress.no_certificate", {{"sandbox", member.sandbox}, {"error", answer.error()}});
-      co_return std::string();
-    }
+    if (answer.error().kind != ErrorKind::unavailable && answer.error().kind != ErrorKind::deadline_exceeded) co_return fail(std::move(answer).error());
+    if (std::chrono::steady_clock::now() + pause > end)
+      co_return fail(ErrorKind::unavailable, "egress_unavailable", "the egress gateway does not answer: " + answer.error().message, "try again in a moment");
     co_await sleep_for(pause);
   }
+}
+
+Task<std::string> Gateway::certificate(Member member) {
+  const std::string lineage = member.lineage.empty() ? member.sandbox : member.lineage;
+  http::Request request;
+  request.target = fmt::format("/ca/{}?tenant={}", lineage, percent_encode(member.tenant));
+  auto answer = co_await ask(std::move(request), kCertificateBytes);
+  if (!answer) log::warn("egress.no_certificate", {{"sandbox", member.sandbox}, {"error", answer.error()}});
+  co_return answer;
+}
+
+Task<> Gateway::give_names(const Member& member) {
+  if (!member.names || member.names->empty()) co_return Result<>{};
+  http::Request request;
+  request.method = "PUT";
+  request.target = "/sandboxes/" + member.sandbox + "/names";
+  request.headers.set("Content-Type", "application/json");
+  request.body = *member.names;
+  CO_TRY_VOID(co_await http_.call(std::move(request), 64 << 10));
+  co_return Result<>{};
+}
+
+Task<std::string> Gateway::names(std::string sandbox) {
+  http::Request request;
+  request.target = "/sandboxes/" + sandbox + "/names";
+  auto answer = co_await ask(std::move(request), kNamesBytes);
+  if (!answer && answer.error().kind == ErrorKind::not_found) co_return std::string();  // it was never told an address
+  co_return answer;
+}
+
+Task<std::vector<Gateway::Lineage>> Gateway::lineages() {
+  http::Request request;
+  request.target = "/ca";
+  CO_TRY(const std::string text, co_await ask(std::move(request), kNamesBytes));
+  CO_TRY(const json::object body, parse_json_object(text, kNamesBytes));
+  JsonReader reader(body);
+  std::vector<Lineage> found;
+  if (const json::array* list = reader.array("lineages", 1'000'000))
+    for (const json::value& item : *list) {
+      if (!item.is_object()) continue;
+      JsonReader one(item.get_object(), "lineages");
+      Lineage lineage{one.text("lineage", 20, 40), one.text("tenant", 1, 64)};
+      if (one.done() && is_id(lineage.lineage)) found.push_back(std::move(lineage));
+    }
+  CO_TRY_VOID(reader.done());
+  co_return found;
+}
+
+Task<> Gateway::forget(Lineage lineage) {
+  http::Request request;
+  request.method = "DELETE";
+  request.target = fmt::format("/ca/{}?tenant={}", lineage.lineage, percent_encode(lineage.tenant));
+  CO_TRY_VOID(co_await http_.call(std::move(request), 64 << 10));
+  co_return Result<>{};
 }
 
 }  // namespace space::node

@@ -199,6 +199,11 @@ class RealMachines : public Machines {
     co_return own(vm_id, nullptr, std::shared_ptr<vmm::Vm>(std::move(vm)));
   }
 
+  Task<std::string> gateway_state(std::string sandbox) override {
+    if (!gateway_) co_return std::string();
+    co_return co_await gateway_->names(std::move(sandbox));
+  }
+
   Task<> destroy(Machine machine) override {
     *machine.on_end = nullptr;
     if (gateway_) co_await gateway_->dismiss(machine.id);  // first: its sockets would keep the namespace
@@ -217,7 +222,7 @@ class RealMachines : public Machines {
   asio::awaitable<std::string> admit(std::string vm, const Identity& identity, Spans& spans) {
     if (!gateway_ || identity.tenant.empty()) co_return std::string();
     const Spans::Step step(spans, "gateway");
-    Gateway::Member member{identity.sandbox, identity.tenant, identity.lineage};
+    Gateway::Member member{identity.sandbox, identity.tenant, identity.lineage, identity.names};
     co_return co_await gateway_->admit(std::move(vm), std::move(member));
   }
 

@@ -83,6 +83,7 @@ struct Identity {
   std::string tenant = {};   // "": a machine of the pool, which has no network
   std::string lineage = {};  // see Gateway::Member
   bool loaded = false;                          // from storage or as a fork: connections of its old life are closed
+  std::shared_ptr<const std::string> names = {};  // see Gateway::Member
 };
 
 // Makes and handles machines; an interface so that pools and lifecycle can be tested without a VM. For node's loop.
@@ -106,6 +107,8 @@ class Machines {
   // vmm::Driver's: several generations of a disk into one image, away from every VM.
   virtual Task<> merge_generations(vmm::DiskMerge merge) = 0;
   virtual Task<Machine> adopt(const std::string& vm_id) = 0;
+  // What the gateway knows of a sandbox that belongs to its checkpoints (Gateway::names); "" where there is no gateway.
+  virtual Task<std::string> gateway_state(std::string) { co_return std::string(); }
   // Process, namespace, cgroup, pool folder: nothing is left on success. On an error it is tried again in the background.
   virtual Task<> destroy(Machine machine) = 0;
 };

@@ -15,6 +15,7 @@
 #include "node/access.h"
 #include "node/automatic_snapshots.h"
 #include "node/gateway.h"
+#include "node/lineages.h"
 #include "node/machine.h"
 #include "node/ports.h"
 #include "node/publish.h"
@@ -103,6 +104,7 @@ class Node {
     CO_TRY(vault_, co_await disk_.run([this] { return open_vault(); }));
     const Sandboxes::Parts parts{*machines_, *bases_, *pools_, records_, disk_, events_, system_clock(), *vault_, info.vmm_build};
     sandboxes_.emplace(executor_, parts, config_.max_sandboxes);
+    if (gateway_) gateway_->on_late([this](std::string vm) { spawn(executor_, sandboxes_->introduce_again(std::move(vm))); });
 
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
     CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
@@ -138,6 +140,7 @@ class Node {
     if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
     if (config_.driver == "qemu" && info.limits != "none") spawn(executor_, share_fairly());
+    if (gateway_) spawn(executor_, watch_lineages(*gateway_, *sandboxes_, *vault_, disk_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
 

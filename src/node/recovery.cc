@@ -82,7 +82,8 @@ asio::awaitable<void> greet(Machines& machines, std::shared_ptr<Sandbox> sandbox
   if (sandbox->removing || sandbox->record.state != SandboxState::running) co_return;
   const SandboxRecord& record = sandbox->record;
   Spans unused(system_clock());
-  const Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage};
+  Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage};
+  identity.names = sandbox->gateway_state;
   auto greeted = co_await machines.activate(sandbox->machine, identity, unused);
   if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
 }
@@ -101,7 +102,10 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
     co_return;
   }
   const bool paused = record.state == SandboxState::paused;
+  const auto folder = work.sandboxes.folder(record.id);
   auto sandbox = work.sandboxes.restore(std::move(record), std::move(*machine));
+  auto known = [folder] { return read_gateway_state(folder); };
+  sandbox->gateway_state = co_await work.parts.disk.run(known);
   co_await hold(work, sandbox);
   if (paused && state == vmm::VmState::running) {
     // Cut off between a resume and its record, or the other way round: the record is what was promised.

@@ -35,6 +35,7 @@ struct Sandbox {
   bool switched = false;              // its VM writes to the last of its disks; else perhaps still to the one before
   bool merging = false;               // generations of its disk are being merged
   std::optional<Error> merge_error;   // why the last merge failed
+  std::shared_ptr<const std::string> gateway_state;  // of the checkpoint that it came from, for the gateway; nullptr for none
   std::optional<Error> failure;  // of its create, for those who asked for the same one
 
   // When somebody last used it, or it worked; open streams count as use. Monotonic.

@@ -195,7 +195,8 @@ Task<> Sandboxes::start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& sp
   SandboxRecord published = sandbox->record;
   CO_TRY(published.state, next_state(published.state, SandboxEvent::created));
   published.create_spans = spans.list();
-  const Identity identity = identity_of(published, loaded);
+  Identity identity = identity_of(published, loaded);
+  identity.names = sandbox->gateway_state;
   auto write = [](Parts& parts, const SandboxRecord& record, Spans& steps) -> Task<> {
     const Spans::Step step(steps, "record");
     co_return co_await parts.disk.run([&parts, &record] { return parts.records.publish(record); });
@@ -331,7 +332,9 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
     const Spans::Step step(spans, "record");
     CO_TRY_VOID(co_await store(changed));
   }
-  auto done = co_await parts_.machines.activate(sandbox->machine, identity_of(changed), spans);
+  Identity identity = identity_of(changed);
+  identity.names = sandbox->gateway_state;
+  auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
   // vCPUs that run make it running, whatever its agent says: that is the truth, and a delete or a pause is still possible.
   if (!done && sandbox->machine.vm->state() != vmm::VmState::running) {
     if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", back.error()}});
@@ -372,6 +375,7 @@ Task<> Sandboxes::store(const SandboxRecord& record) {
 }
 
 void Sandboxes::forget(const std::shared_ptr<Sandbox>& sandbox) {
+  ++forgotten_;
   sandbox->gone = true;
   sandbox->record.state = SandboxState::deleted;
   sandbox->changed.notify_all();

@@ -43,6 +43,9 @@ struct SandboxChanges {
   std::optional<std::uint32_t> cpus, memory_mib;
 };
 
+inline constexpr const char* kGatewayState = "gateway.json";  // in the folder of a sandbox that was made from a checkpoint
+std::shared_ptr<const std::string> read_gateway_state(const std::filesystem::path& folder);  // nullptr when there is none; blocks
+
 struct Done {
   SandboxRecord record;
   std::vector<Span> spans;
@@ -104,6 +107,9 @@ class Sandboxes {
   std::shared_ptr<Sandbox> restore(SandboxRecord record, Machine machine);
   asio::awaitable<void> settle();  // waits until no operation is under way
   std::filesystem::path folder(const std::string& id) const { return parts_.records.folder(id); }
+  // sandboxes_gateway.cc. Gives the guest of a VM its certificate, which the gateway could not give in time.
+  asio::awaitable<void> introduce_again(std::string vm);
+  std::uint64_t forgotten() const { return forgotten_; }  // how many sandboxes went
   bool is_used(const std::string& tenant, const std::string& checkpoint) const;  // a suspended sandbox comes back from it
 
  private:
@@ -129,6 +135,8 @@ class Sandboxes {
                              std::string vm, Spans& spans);
   // One that has booted from the record's disk in `folder`.
   Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
+  // What a checkpoint says of a sandbox's addresses; with a folder it is kept there too, for a recovery before the gateway knows it.
+  Task<std::shared_ptr<const std::string>> gateway_state_of(std::string tenant, std::shared_ptr<const Checkpoint> from, std::filesystem::path folder);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
   Task<Fd> new_generation(std::filesystem::path path, BasePtr base, bool durable = true);  // an empty image, durable
   // The next generation beside the present one: durable, named by the record, and open in the VM, if there is one.
@@ -165,6 +173,7 @@ class Sandboxes {
   // Ids that were deleted here lately: a create that arrives behind its delete must not bring the sandbox back.
   std::set<std::string, std::less<>> deleted_;
   std::deque<std::string> deleted_order_;
+  std::uint64_t forgotten_ = 0;
   std::size_t busy_ = 0;
   Signal idle_;
 };

@@ -97,6 +97,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   const std::string tenant = record.tenant;
   auto room = [this, tenant] { return parts_.vault.room(tenant); };
   CO_TRY_VOID(co_await parts_.disk.run(room));
+  CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;
   CO_TRY_VOID(co_await add_generation(sandbox, base, spans));
@@ -124,6 +125,8 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
     co_await drop_generation(sandbox);
     co_return fail(std::move(done).error());
   }
+  // What the guest was told up to now holds all that it knew then; more does no harm.
+  CO_TRY(order->gateway_state, co_await parts_.machines.gateway_state(id));
 
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   {
@@ -216,6 +219,14 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
     co_return fail(std::move(machine).error());
   }
 
+  const std::filesystem::path nowhere;
+  auto names = co_await gateway_state_of(tenant, from, nowhere);
+  if (!names) {
+    if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+    (void)co_await parts_.disk.run(remove);
+    co_return fail(std::move(names).error());
+  }
+  sandbox->gateway_state = std::move(*names);
   const Resting resting(*sandbox);
   if (record.state == SandboxState::running)
     if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused) log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
@@ -248,6 +259,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   auto open = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
   CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
   const auto from = std::make_shared<const Checkpoint>(std::move(opened));
+  record.lineage = from->manifest.lineage;  // from here on its authority is in use, whatever becomes of the checkpoint
   CO_TRY(const BasePtr base, co_await base_of(from->record));
   const bool boots = !from->manifest.memory;  // of a disk alone
   auto hold = [this, tenant, from, boots] { return parts_.vault.hold(tenant, from->record.layers, boots ? nullptr : &*from->manifest.memory); };
@@ -267,7 +279,6 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.snapshot_every_s = from->record.snapshot_every_s;
   record.snapshot_keep = from->record.snapshot_keep;
   record.checkpoint = record.origin = checkpoint;
-  record.lineage = from->manifest.lineage;
   // Its own settings go before those of its parent.
   record.env.insert(from->record.env.begin(), from->record.env.end());
   if (!boots) sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
@@ -277,6 +288,11 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   CO_TRY(const auto folder, co_await parts_.disk.run(prepare));
   const auto path = folder / "disk.qcow2";
   auto file = co_await new_generation(path, base, false);  // its publishing makes it durable
+  if (file) {
+    auto names = co_await gateway_state_of(tenant, from, folder);
+    if (names) sandbox->gateway_state = std::move(*names);
+    else file = fail(std::move(names).error());
+  }
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
   if (!file) machine = fail(std::move(file).error());
   else if (boots) machine = co_await booted_machine(record, folder, vm, spans);

@@ -81,6 +81,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   Spans spans(parts_.clock);
   const Resting resting(*sandbox);
   CO_TRY(const BasePtr base, co_await base_of(record));
+  CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved = new_id();
@@ -94,6 +95,9 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     if (capture) {
       const Spans::Step step(spans, "store");
       auto order = std::make_shared<Vault::Order>();
+      auto names = co_await parts_.machines.gateway_state(id);
+      if (names) order->gateway_state = std::move(*names);
+      else done = fail(names.error());
       order->kind = snapshot::CheckpointKind::suspend;
       order->id = changed.saved;
       order->record = record;
@@ -103,8 +107,8 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
       order->now_ms = parts_.clock.wall_ms();
       auto captured = std::make_shared<Capture>(std::move(*capture));
       auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
-      kept = co_await parts_.disk.run(keep);
-      if (!kept) done = fail(kept.error());
+      if (done) kept = co_await parts_.disk.run(keep);
+      if (done && !kept) done = fail(kept.error());
     } else {
       done = fail(capture.error());
     }
@@ -210,6 +214,8 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
     auto open = [this, tenant, saved] { return parts_.vault.open(tenant, saved); };
     CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
     auto from = std::make_shared<const Checkpoint>(std::move(opened));
+    const std::filesystem::path nowhere;
+    CO_TRY(sandbox->gateway_state, co_await gateway_state_of(tenant, from, nowhere));
     CO_TRY(BasePtr base, co_await base_of(sandbox->record));
     const std::string vm = new_id();
     auto folder = parts_.records.folder(sandbox->record.id);
@@ -262,7 +268,9 @@ Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord 
     (void)co_await give_up_machine(sandbox, false, spans);
     co_return fail(std::move(ran).error());
   }
-  if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity_of(changed, loaded), spans);
+  Identity identity = identity_of(changed, loaded);
+  identity.names = sandbox->gateway_state;
+  if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity, spans);
   sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!ran) co_return fail(std::move(ran).error());

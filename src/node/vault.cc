@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::uint64_t kMostDevices = 16 << 20;  // bytes; some ten thousand as a rule
 
+constexpr std::uint64_t kMostGatewayState = 8 << 20;  // bytes; names of hosts
+
 snapshot::Manifest draft_of(const Vault::Order& order) {
   const SandboxRecord& record = order.record;
   snapshot::Manifest manifest;
@@ -59,6 +61,10 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   kept.memory = std::make_shared<const snapshot::MemoryState>(memory.state);
   kept.own_bytes = memory.stored_bytes + device_state.bytes;
   manifest.memory = std::move(memory.state);
+
+  if (!order.gateway_state.empty()) {
+    TRY(manifest.gateway_state, snapshot::put_bytes(*store_, *kept.lease, order.gateway_state));
+  }
 
   TRY_VOID(freeze(order, kept));
   return publish(order, std::move(kept), std::move(manifest));
@@ -171,6 +177,7 @@ Result<std::vector<std::shared_ptr<const Checkpoint>>> Vault::everything() {
 
 Result<> Vault::forget(const std::string& tenant, const std::string& id) {
   garbage_ = true;
+  ++forgotten_;
   return store_->withdraw(tenant, id);
 }
 
@@ -204,6 +211,11 @@ Result<SavedState> Vault::saved(const std::string& tenant, const snapshot::Manif
   auto memory = std::make_shared<const snapshot::MemoryState>(*manifest.memory);
   state.write_pages = [this, tenant, memory](const snapshot::GuestMemory& into) { return snapshot::load_memory(*store_, tenant, *memory, into); };
   return state;
+}
+
+Result<std::string> Vault::gateway_state(const std::string& tenant, const snapshot::Manifest& manifest) {
+  if (!manifest.gateway_state) return std::string();
+  return snapshot::read_blob(*store_, tenant, *manifest.gateway_state, kMostGatewayState);
 }
 
 Result<std::unique_ptr<snapshot::Lease>> Vault::hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory) {

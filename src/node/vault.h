@@ -36,6 +36,7 @@ class Vault {
     std::vector<std::filesystem::path> disks;  // generations above the layers that are to be frozen now, bottom to top
     const Fd* memory_base = nullptr;    // the image that the VM maps, nullptr for nothing; outlives the call
     std::shared_ptr<const snapshot::MemoryState> parent;  // the VM's memory at its last checkpoint or load
+    std::string gateway_state;          // Machines::gateway_state
     std::int64_t now_ms = 0;
   };
   struct Kept {
@@ -65,6 +66,7 @@ class Vault {
   Result<> forget(const std::string& tenant, const std::string& id);
   Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
   Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);
+  Result<std::string> gateway_state(const std::string& tenant, const snapshot::Manifest& manifest);  // "" when it has none
   // Keeps the blobs that a live sandbox stands on, whatever becomes of the checkpoints that named them.
   Result<std::unique_ptr<snapshot::Lease>> hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory);
 
@@ -78,6 +80,7 @@ class Vault {
   void collect();
   void garbage_left() { garbage_ = true; }
   bool has_grown() { return grown_.exchange(false); }  // something was kept since the last question
+  std::uint64_t forgotten() const { return forgotten_; }  // how many checkpoints were
   bool has_garbage() { return garbage_.exchange(false); }  // something was forgotten since the last question
 
  private:
@@ -90,6 +93,7 @@ class Vault {
   snapshot::ManifestKey key_;
   snapshot::FreezeFile freeze_;
   std::atomic<bool> grown_{true};
+  std::atomic<std::uint64_t> forgotten_{0};
   std::atomic<bool> garbage_{true};  // an earlier process may have left some
   std::mutex mutex_;
   std::map<std::string, std::map<std::string, std::shared_ptr<const Checkpoint>>> outlines_;  // by tenant and id
