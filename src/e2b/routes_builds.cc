@@ -262,11 +262,13 @@ Task<bool> remove_built(State& state, const http::Exchange& exchange) {
   if (!state.parts.builds) co_return false;
   build::Builds& builds = *state.parts.builds;
   const auto name = alias_name(exchange.param("template"));
-  if (!name || !builds.aliases().tags(name->name)) co_return false;
+  if (!name) co_return false;
+  const auto tags = builds.aliases().tags(name->name);
+  if (!tags) co_return false;
   if (exchange.attributes.at("tenant") != control::kDefaultTenant)
     co_return fail(ErrorKind::permission_denied, "host_only", "templates are shared by every tenant of this server, and made by those who keep it");
   std::set<std::string> references;
-  for (const auto& [tag, target] : *builds.aliases().tags(name->name))
+  for (const auto& [tag, target] : *tags)
     if (target.reference.starts_with(name->name + ":b-")) references.insert(target.reference);
   for (const std::string& reference : references) {
     http::Request request;

@@ -39,7 +39,8 @@ TEST_F(BaseUpkeepTest, WhatNobodyNeedsIsToldFromTheRest) {
   ASSERT_TRUE(read) << describe(read.error());
   EXPECT_EQ(read->keys, std::set<std::string>{current});
   std::set<std::string> unneeded;
-  for (const StoredBase& base : stored_bases(dir.path()).value())
+  const auto bases = stored_bases(dir.path()).value();
+  for (const StoredBase& base : bases)
     if (is_unneeded(base, *read, {needed})) unneeded.insert(base.key);
   EXPECT_EQ(unneeded, std::set<std::string>{old}) << young << " was made after the look";
 }

@@ -130,7 +130,9 @@ Result<> check_lock(const fs::path& wanted, const fs::path& made) {
 std::string guest_settings(const RuntimeConfig& config) {
   json::object env;
   for (const auto& [name, value] : config.env) env[name] = value;
-  return json::serialize(json::object{{"user", config.user}, {"workdir", config.workdir}, {"env", std::move(env)}, {"start", config.start}}) + "\n";
+  json::object settings{{"user", config.user}, {"workdir", config.workdir}, {"env", std::move(env)}};
+  if (!config.start.empty()) settings["start"] = config.start;  // only then: a template without one stays the same to the byte
+  return json::serialize(settings) + "\n";
 }
 
 }  // namespace

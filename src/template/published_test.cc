@@ -69,7 +69,8 @@ TEST_F(PublishedTest, AKillLeavesNothingBehindTheNextStart) {
   ASSERT_TRUE(published.sweep());
   EXPECT_TRUE(std::filesystem::exists(named.disk));
   EXPECT_FALSE(std::filesystem::exists(unnamed.disk));
-  for (const auto& name : list_directory(published.root()).value()) EXPECT_FALSE(name.starts_with("staging-")) << name;
+  const auto names = list_directory(published.root()).value();
+  for (const auto& name : names) EXPECT_FALSE(name.starts_with("staging-")) << name;
 }
 
 TEST_F(PublishedTest, GoesWithItsLastName) {
