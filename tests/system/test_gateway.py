@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 import unittest
@@ -52,7 +51,7 @@ class Gateway(EgressTest):
     def upstream(cls, *words):
         """A server in the namespace of the fake internet, until the class is done."""
         program = Path(__file__).with_name("upstreams.py")
-        process = subprocess.Popen(["ip", "netns", "exec", cls.net.name, sys.executable, program, cls.net.folder, *map(str, words)], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(["ip", "netns", "exec", cls.net.name, "/usr/bin/python3", program, cls.net.folder, *map(str, words)], stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(process.stdout.close)
         cls.addClassCleanup(process.wait)
         cls.addClassCleanup(process.kill)
