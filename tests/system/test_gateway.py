@@ -116,11 +116,11 @@ class Gateway(EgressTest):
         """The authority of a lineage lives as long as anything of it: the child trusts it, and a checkpoint may be forked again."""
         self.assertIn(parent.id, self.lineages())
         self.assertNotIn(child.id, self.lineages(), "a fork keeps its root's")
-        self.assertEqual(child.output("curl -sS -m 30 https://allowed.test/child"), "shared GET allowed.test /child\n")
+        self.assertEqual(child.output("curl -sS -m 30 https://allowed.test/child").strip(), "shared GET allowed.test /child")
         self.api.delete(parent.id)
         time.sleep(5)
         self.assertIn(parent.id, self.lineages())
-        self.assertEqual(child.output("curl -sS -m 30 https://allowed.test/orphan"), "shared GET allowed.test /orphan\n")
+        self.assertEqual(child.output("curl -sS -m 30 https://allowed.test/orphan").strip(), "shared GET allowed.test /orphan")
         self.api.delete(child.id)
         time.sleep(5)
         self.assertIn(parent.id, self.lineages())
@@ -137,7 +137,7 @@ class Gateway(EgressTest):
             begun = time.monotonic()
             other = self.api.create()
             self.assertLess(time.monotonic() - begun, 30)
-            self.assertEqual(other.output("echo works"), "works\n")
+            self.assertEqual(other.output("echo works").strip(), "works")
         finally:
             os.kill(supervisor, signal.SIGCONT)
         with other:
