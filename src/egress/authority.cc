@@ -23,7 +23,7 @@ using Certificate = std::unique_ptr<X509, With<X509_free>>;
 using Context = std::unique_ptr<SSL_CTX, With<SSL_CTX_free>>;
 using Bio = std::unique_ptr<BIO, With<BIO_free>>;
 
-constexpr std::size_t kReadAhead = 4 * (SSL3_RT_MAX_ENCRYPTED_LENGTH + SSL3_RT_HEADER_LENGTH);
+constexpr std::size_t kReadAhead = 3 * (SSL3_RT_MAX_ENCRYPTED_LENGTH + SSL3_RT_HEADER_LENGTH);
 constexpr long kDay = 24 * 3600;
 constexpr long kAuthorityDays = 3650;
 constexpr long kLeafDays = 60;   // the guest's clock may be ahead of ours

@@ -6,6 +6,7 @@
 
 #include "base/encoding.h"
 #include "egress/http_session.h"
+#include "egress/quick_io.h"
 #include "egress/splice.h"
 
 namespace space::egress {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::size_t kLongestHead = 128 << 10;
 constexpr std::size_t kMostFields = 200;
 constexpr std::size_t kHeadPiece = 4 << 10;
-constexpr std::size_t kPiece = 16 << 10, kMostPiece = 64 << 10;
+constexpr std::size_t kPiece = 16 << 10, kMostPiece = 48 << 10;  // below what makes malloc tidy up at each release (64 kB)
 constexpr int kMostInterim = 16;
 constexpr std::chrono::seconds kStall{600};  // models think for minutes
 
@@ -199,6 +200,7 @@ Task<http::Head> HttpExchange::read_answer_head() {
       (void)co_await flow_.passed_down(**length);
       co_return head;
     }
+    (void)co_await wait_for_data(*upstream_.stream);  // an answer is never there at once
     const std::array room{upstream_.in.prepare(kHeadPiece)};
     const http::Transfer got = co_await upstream_.stream->read_some(room);
     if (got.error) co_return upstream_error("upstream_closed", "it closed the connection without an answer");

@@ -128,13 +128,14 @@ TEST(Parent, NamesOfACheckpointAreNeverGivenToOthers) {
     EXPECT_TRUE(known && known->addresses == std::vector{NameMap::v4(2)});
     const auto fresh = co_await ask(executor, running.dns_port, "c.example.com");
     EXPECT_TRUE(fresh && fresh->addresses == std::vector{NameMap::v4(3)});
-    EXPECT_EQ(co_await names(), R"(["a.example.com","b.example.com","c.example.com"])");  // heard by the parent before it answers
+    const std::string three = R"(["a.example.com","b.example.com","c.example.com"])";
+    EXPECT_EQ(co_await names(), three);  // heard by the parent before it answers
     // A restore to what was before: the map only grows. What contradicts it is refused.
     EXPECT_EQ(co_await put(first), "");
     EXPECT_EQ(co_await put(none), "");
     EXPECT_EQ(co_await put(longer), "");
     EXPECT_EQ(co_await put(other), "names_in_use");
-    EXPECT_EQ(co_await names(), R"(["a.example.com","b.example.com","c.example.com"])");
+    EXPECT_EQ(co_await names(), three);
     Parent second(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
     EXPECT_TRUE(second.open());
     const auto again = co_await second.names(kSandbox);

@@ -158,7 +158,8 @@ http::Transfer TlsStream::read_now(asio::mutable_buffer into) {
 }
 
 asio::awaitable<boost::system::error_code> TlsStream::wait() {
-  if (stale()) co_return boost::system::error_code();
+  const bool here = SSL_has_pending(ssl_.get()) == 1 || !received_.empty();  // perhaps the beginning of a record alone
+  if (here && stale()) co_return boost::system::error_code();
   boost::system::error_code error;
   if (!out_.empty()) error = co_await flush();  // an answer of TLS itself, such as to a change of keys
   if (!error) error = co_await readable();
@@ -221,6 +222,9 @@ asio::awaitable<void> TlsStream::close_write() {
 
 bool TlsStream::stale() {
   char byte = 0;
+  // A look at the socket spares OpenSSL's buffer.
+  const bool here = SSL_has_pending(ssl_.get()) == 1 || !received_.empty() || in_error_;
+  if (!here && ::recv(below_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return false;
   std::size_t got = 0;
   ERR_clear_error();
   const int result = SSL_peek_ex(ssl_.get(), &byte, 1, &got);
