@@ -10,7 +10,7 @@ def answered(seen):
     return seen.out.startswith("handshake")
 
 
-@attack("C01", "C03", "C04", "C05", conditions=("partial",), quick=True)
+@attack("C01", "C03", "C04", "C05", conditions=("partial",), seconds=150, quick=True)
 def hellos(t):
     """No name, two names, an encrypted hello, one in pieces, one that is huge"""
     world = t.world
@@ -65,7 +65,7 @@ except Exception as e: print("other", type(e).__name__)
 """
 
 
-@attack("C07", "C08", conditions=("partial",))
+@attack("C07", "C08", conditions=("partial",), seconds=150)
 def layers(t):
     """TLS where HTTP belongs, TLS inside TLS, old versions, resumption across names, early data"""
     box = t.world.sandbox()
@@ -91,7 +91,7 @@ def layers(t):
     t.attempt("a session of one name is taken up for another", "other True" in said, said)
 
 
-@attack("C09", "E14", conditions=("partial",), quick=True)
+@attack("C09", "E14", conditions=("partial",), seconds=150, quick=True)
 def upstreams(t):
     """Upstreams with expired, foreign, weak or misused certificates, with TLS 1.0, and credentials in the clear"""
     world = t.world

@@ -12,7 +12,7 @@ from hostile_servers import do
 OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-@attack("C11", "C12", "C13", "D10", conditions=("partial",), quick=True)
+@attack("C11", "C12", "C13", "D10", conditions=("partial",), seconds=150, quick=True)
 def proxies(t):
     """Absolute URLs, CONNECT, an allowed host that is itself a proxy"""
     world = t.world
@@ -54,7 +54,7 @@ LENGTHS = {
 }
 
 
-@attack("C15", "C16", "C17", conditions=("partial",), quick=True)
+@attack("C15", "C16", "C17", conditions=("partial",), seconds=150, quick=True)
 def lengths(t):
     """Lengths and codings that disagree, chunks that lie"""
     world = t.world
@@ -80,7 +80,7 @@ def lengths(t):
     t.attempt("a request inside a body was carried out", [entry for entry in world.net.since(world.mark) if str(entry.get("path", "")).startswith("/smuggled")])
 
 
-@attack("C19", "C35", "C21", "C20", conditions=("partial",))
+@attack("C19", "C35", "C21", "C20", conditions=("partial",), seconds=150)
 def answers(t):
     """Early answers, interim answers without end, false upgrades, HTTP/2 in the clear"""
     world = t.world
@@ -121,7 +121,7 @@ def followed(seen):
     return [entry for entry in seen.arrived if entry.get("path", "").startswith("/next") and entry["connection"] in first]
 
 
-@attack("C23", "C33", conditions=("partial",))
+@attack("C23", "C33", conditions=("partial",), seconds=150)
 def grammars(t):
     """Other versions, methods, lengths; protocols that are not HTTP on ports that nobody allowed"""
     gate = Gate(t, t.world.sandbox())
@@ -148,7 +148,7 @@ def grammars(t):
     gate.go(limit=120)
 
 
-@attack("C24", "C25", "D05", conditions=("partial",), quick=True)
+@attack("C24", "C25", "D05", conditions=("partial",), seconds=150, quick=True)
 def methods_and_paths(t):
     """Paths that mean another one, methods under another name, bodies on GET, very long queries"""
     world = t.world
@@ -190,7 +190,7 @@ def leads_out(path):
     return parts[:1] != ["public"] or ".." in plain.split("/")
 
 
-@attack("C28", "C29", "C32", conditions=("partial",))
+@attack("C28", "C29", "C32", conditions=("partial",), seconds=150)
 def fields(t):
     """Fields for one hop, fields that forge where a request came from, bodies that grow"""
     world, secret = t.world, t.world.secrets["a credential"]

@@ -9,7 +9,7 @@ def fields(path="/{m}", method="GET", scheme="https", authority="h2.test", *more
     return [one for one in made if one[0] not in drop]
 
 
-@attack("B10", "C31", conditions=("partial",), quick=True)
+@attack("B10", "C31", conditions=("partial",), seconds=150, quick=True)
 def streams(t):
     """:authority against Host, forbidden fields, line breaks, lengths that do not fit, methods that are requests"""
     gate = Gate(t, t.world.sandbox())
@@ -70,7 +70,7 @@ def streams(t):
     gate.go(limit=120)
 
 
-@attack("C35", conditions=("partial",))
+@attack("C35", conditions=("partial",), seconds=150)
 def pushes(t):
     """An upstream that pushes, and that hints without end"""
     gate = Gate(t, t.world.sandbox())

@@ -13,7 +13,7 @@ def sized(text, head="HTTP/1.1 200 OK\r\n"):
     return f"{head}Connection: close\r\n\r\n{text}"
 
 
-@attack("E02", conditions=("partial",), quick=True)
+@attack("E02", conditions=("partial",), seconds=150, quick=True)
 def reflected(t):
     """The upstream shows what it got: in bodies, heads, redirects, chunks, compressed, encoded, cut in two"""
     world, secret = t.world, t.world.secrets["a credential"]
@@ -50,7 +50,7 @@ def reflected(t):
     t.attempt("another host got it", [entry for entry in carried if entry.get("host") != "odd.secret.test" or not entry.get("tls")], str(carried)[-200:])
 
 
-@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), quick=True)
+@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), seconds=150, quick=True)
 def elsewhere(t):
     """Another host's connection, a forged destination, another port, path or method, a redirect"""
     world, secret = t.world, t.world.secrets["a credential"]
@@ -92,7 +92,7 @@ def elsewhere(t):
     t.control("C27: redirects to allowed hosts were followed", len(followed) >= 3, len(followed))
 
 
-@attack("E08", "E10", "E11", "E12", conditions=("partial",), quick=True)
+@attack("E08", "E10", "E11", "E12", conditions=("partial",), seconds=150, quick=True)
 def placeholders(t):
     """Placeholders where they are not replaced, values beside the secret, fields that are there already"""
     world = t.world
@@ -134,7 +134,7 @@ def placeholders(t):
     api.call("DELETE", "/v1/credentials/odd")
 
 
-@attack("E26", conditions=("partial",))
+@attack("E26", conditions=("partial",), seconds=150)
 def oracles(t):
     """Lengths and times with and without the credential, compression of secret and guest text together"""
     world = t.world
