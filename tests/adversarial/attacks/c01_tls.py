@@ -23,7 +23,7 @@ def hellos(t):
     gate.control("a request in TLS arrives", get("allowed.test", sni="allowed.test"))
     for what, name in (("no name", ""), ("another name", "evil.test"), ("the name of another rule", "cdn-ok.test"), ("a name on the same address", "cdn-bad.test")):
         gate.attempt(f"a hello with {what}", hello("allowed.test", name), answered)
-        gate.attempt(f"a hello with {what}, in pieces", hello("allowed.test", name, cut=30, wait=10), answered)
+        gate.attempt(f"a hello with {what}, in pieces", hello("allowed.test", name, cut=60, wait=6), answered)
         gate.attempt(f"a hello with {what}, over records", hello("allowed.test", name, records=50), answered)
         gate.attempt(f"an encrypted hello with {what} outside", hello("allowed.test", name, "ech"), answered)
     for change in ("two names", "name type 1", "empty name", "NUL", "not UTF-8", "upper and dot", "long name", "doubled extension"):
@@ -42,7 +42,7 @@ def hellos(t):
         gate.control("through a tunnel a plain hello is answered", hello("allowed.test", "allowed.test"), answered)
         for what, name, change in (("an encrypted hello", "allowed.test", "ech"), ("a hello for another", "cdn-ok.test", "plain"), ("a hello for nobody", "", "plain"), ("two names", "allowed.test", "two names"), ("NUL", "allowed.test", "NUL")):
             gate.attempt(f"through a tunnel: {what}", hello("allowed.test", name, change), answered)
-            gate.attempt(f"through a tunnel, in pieces: {what}", hello("allowed.test", name, change, cut=25, wait=10), answered)
+            gate.attempt(f"through a tunnel, in pieces: {what}", hello("allowed.test", name, change, cut=60, wait=6), answered)
         gate.go()
     finally:
         world.settle(box)
