@@ -76,7 +76,7 @@ def filled(value, marker):
 
 
 class Gate:
-    def __init__(self, t, box, threads=5):
+    def __init__(self, t, box, threads=8):
         self.t, self.box, self.threads, self.queued, self.seen = t, box, threads, [], {}
 
     def control(self, what, step, trips=None):
@@ -92,14 +92,14 @@ class Gate:
         self.queued.append((is_control, what, {**filled(step, marker), "id": marker}, judge))
         return marker
 
-    def go(self, limit=140, threads=None):
+    def go(self, limit=300, threads=None):
         """Carries out what is queued: the controls, the attempts, and once more the controls that did not trip, one by one: on a busy machine a
         handshake may have taken too long."""
         begun = time.monotonic()
         queued, self.queued = self.queued, []
         self.box.write("/tmp/prober.py", PROBER.read_bytes(), user="root")
         controls, attempts = [one for one in queued if one[0]], [one for one in queued if not one[0]]
-        seen = {**self.carry_out(controls, limit, threads or self.threads), **self.carry_out(attempts, limit, threads or self.threads)}
+        seen = {**self.carry_out(controls, limit, min(threads or self.threads, 3)), **self.carry_out(attempts, limit, threads or self.threads)}
         again = [one for one in controls if not one[3](seen[one[2]["id"]])]
         seen.update(self.carry_out(again, limit, 1))
         self.t.figure("prober, s", round(time.monotonic() - begun, 1))

