@@ -261,9 +261,12 @@ def serve_raw(log, at, address, port):
     def one(connection):
         log.write(at, raw=True, port=port)
         with connection:
-            while data := connection.recv(4096):
-                log.write(at, raw=True, port=port, body=data[:200].decode("latin1"))
-                connection.sendall(data)
+            try:
+                while data := connection.recv(4096):
+                    log.write(at, raw=True, port=port, body=data[:200].decode("latin1"))
+                    connection.sendall(data)
+            except OSError:  # the other side broke off
+                pass
 
     def accept():
         while True:

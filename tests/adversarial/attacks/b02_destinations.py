@@ -23,7 +23,7 @@ def controls(gate, *tools):
         gate.control("an allowed name is answered", dns("allowed", "test"), lambda seen: "rcode 0 answers 1 " in seen.out)
 
 
-@attack("B02", "B03", "B06", "B07", conditions=("partial",), seconds=150, quick=True)
+@attack("B02", "B03", "B06", "B07", conditions=("partial",), seconds=150)
 def destinations(t):
     """An allowed name on another's address, a lying resolver, another name on the allowed one's address"""
     gate, evil = Gate(t, t.world.sandbox()), t.world.net.evil

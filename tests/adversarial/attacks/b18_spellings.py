@@ -69,7 +69,7 @@ def look_alikes(t):
     t.note(f"generation {before} to {api.ok('GET', f'{box.path}/egress')['generation']}: a refused policy leaves the one before")
 
 
-@attack("B27", "B31", "B32", conditions=("open",), seconds=150, quick=True)
+@attack("B27", "B31", "B32", conditions=("open",), seconds=150)
 def literals(t):
     """Addresses in every spelling, the host under every alias, names that a machine completes by itself; the policy allows everything public"""
     from a01_all_blocked import canaries_work

@@ -10,7 +10,7 @@ def answered(seen):
     return seen.out.startswith("handshake")
 
 
-@attack("C01", "C03", "C04", "C05", conditions=("partial",), seconds=150, quick=True)
+@attack("C01", "C03", "C04", "C05", conditions=("partial",), seconds=150)
 def hellos(t):
     """No name, two names, an encrypted hello, one in pieces, one that is huge"""
     world = t.world

@@ -12,7 +12,7 @@ from hostile_servers import do
 OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-@attack("C11", "C12", "C13", "D10", conditions=("partial",), seconds=150, quick=True)
+@attack("C11", "C12", "C13", "D10", conditions=("partial",), seconds=150)
 def proxies(t):
     """Absolute URLs, CONNECT, an allowed host that is itself a proxy"""
     world = t.world

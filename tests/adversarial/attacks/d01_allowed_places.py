@@ -9,7 +9,7 @@ def body(host, path, method, content="data-{m}", sni=None):
     return raw(host, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(content.replace('{m}', 'm' + '0' * 12))}\r\n\r\n{content}", sni=sni)
 
 
-@attack("D01", conditions=("partial",), seconds=150, quick=True)
+@attack("D01", conditions=("partial",), seconds=150)
 def registries(t):
     """Publishing to a package index that may only be read, and carrying data in what is asked for"""
     world, box = t.world, t.world.sandbox()
@@ -31,7 +31,7 @@ def registries(t):
         t.attempt("what a path carried out is not in the log either", not any(marker in event.data.get("path", "") for event in stream))
 
 
-@attack("D04", conditions=("partial",), seconds=150, quick=True)
+@attack("D04", conditions=("partial",), seconds=150)
 def buckets(t):
     """Another one's bucket at the same store, by name, by Host, by signed URL"""
     gate = Gate(t, t.world.sandbox())

@@ -50,7 +50,7 @@ def reflected(t):
     t.attempt("another host got it", [entry for entry in carried if entry.get("host") != "odd.secret.test" or not entry.get("tls")], str(carried)[-200:])
 
 
-@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), seconds=150, quick=True)
+@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), seconds=150)
 def elsewhere(t):
     """Another host's connection, a forged destination, another port, path or method, a redirect"""
     world, secret = t.world, t.world.secrets["a credential"]
