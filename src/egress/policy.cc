@@ -201,6 +201,7 @@ Result<std::shared_ptr<const Policy>> Policy::parse(const json::object& object) 
   }
   for (std::uint32_t i = 0; i < policy->rules_.size(); ++i) {
     const Rule& rule = policy->rules_[i];
+    policy->denies_names_ = policy->denies_names_ || (rule.deny && !rule.cidr);
     if (rule.cidr) policy->ranges_.push_back(i);
     else if (rule.name.starts_with("*.")) policy->wildcard_[rule.name.substr(2)].push_back(i);
     else policy->exact_[rule.name].push_back(i);
@@ -265,7 +266,8 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
   };
   if (deny) return {false, deny->id, because("deny rule ", *deny), Verdict::Handling::refuse};
   if (allow) return {true, allow->id, because("allow rule ", *allow), handling_of(*allow, to.port)};
-  if (mode_ == Mode::open) return {true, "", "the policy is open", Verdict::Handling::tunnel};
+  // Where a name is denied, requests in the clear are read: another name's connection must not carry one for it.
+  if (mode_ == Mode::open) return {true, "", "the policy is open", denies_names_ && to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
   if (monitor_)
     return {true, "", "no rule allows it; recorded only, because the policy monitors",
             to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};

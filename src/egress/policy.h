@@ -79,7 +79,7 @@ class Policy {
   Verdict decide(const Destination& to, const std::string_view* method, const std::string_view* path) const;
 
   Mode mode_ = Mode::none;
-  bool monitor_ = false;
+  bool monitor_ = false, denies_names_ = false;
   std::vector<Rule> rules_;
   struct Hash {
     using is_transparent = void;

@@ -42,6 +42,17 @@ TEST(CanonicalPattern, NeedsTwoLabelsBehindTheStar) {
   for (const char* bad : {"*.com", "*", "*a.example.com", "a.*.com", "**.example.com"}) EXPECT_FALSE(canonical_pattern(bad)) << bad;
 }
 
+TEST(Policy, OpenReadsRequestsInTheClearWhereANameIsDenied) {
+  const auto handling = [](std::string_view rules, std::uint16_t port) {
+    const auto policy = Policy::parse(parse_json_object(std::string(R"({"mode":"open","rules":)") + std::string(rules) + "}").value()).value();
+    return policy->connect({"other.test", std::nullopt, port}).handling;
+  };
+  EXPECT_EQ(handling("[]", 80), Verdict::Handling::tunnel);
+  EXPECT_EQ(handling(R"([{"action":"deny","cidr":"203.0.113.0/24"}])", 80), Verdict::Handling::tunnel);
+  EXPECT_EQ(handling(R"([{"action":"deny","name":"denied.test"}])", 80), Verdict::Handling::inspect_http);
+  EXPECT_EQ(handling(R"([{"action":"deny","name":"denied.test"}])", 443), Verdict::Handling::tunnel) << "its ClientHello is looked at";
+}
+
 TEST(CanonicalPath, HasOneMeaning) {
   EXPECT_EQ(canonical_path("/a/%62/../c"), "/a/c");
   EXPECT_EQ(canonical_path("//a///b"), "/a/b");

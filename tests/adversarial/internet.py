@@ -7,7 +7,7 @@ SPECIAL = ("0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "169.254.169.254", 
            "::", "::1", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "fe80::1", "fc00::1", "fec0::1", "2001:db8::1")
 SHARED = ("allowed.test", "cdn-ok.test", "cdn-bad.test", "api.secret.test", "*.wild.test", "wild.test", "git.test", "pip.test", "npm.test", "read.test", "path.test",
           "mine.s3.test", "theirs.s3.test", "notallowed.test")
-ODD = ("odd.test", "odd.secret.test", "other.secret.test", "good.bad.test", "old.bad.test", "expired.bad.test", "wrong.bad.test", "selfsigned.bad.test", "unknown.bad.test",
+ODD = ("odd.test", "odd.secret.test", "other.secret.test", "good.bad.test", "expired.bad.test", "wrong.bad.test", "selfsigned.bad.test", "unknown.bad.test",
        "sha1.bad.test", "short.bad.test", "client.bad.test", "constrained.bad.test")
 EVIL = ("evil.test", "evil-allowed.test", "allowed.test.evil.test", "xwild.test", "stale.wild.test")
 
@@ -16,7 +16,7 @@ def make():
     net = FakeInternet()
     net.hostile = True
     zone = net.zone
-    for names, address in ((SHARED, net.shared), (ODD, net.odd), (EVIL, net.evil), (("h2.test", "h2-bad.test"), net.h2), (("proxy.test",), net.proxy)):
+    for names, address in ((SHARED, net.shared), (ODD, net.odd), (EVIL, net.evil), (("h2.test", "h2-bad.test"), net.h2), (("proxy.test",), net.proxy), (("old.bad.test",), net.old)):
         zone.update(dict.fromkeys(names, address))
     for number, address in enumerate(SPECIAL):
         zone[f"r{number}.wild.test"] = address

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "system"))
 
 import internet  # noqa: E402
 import leaks  # noqa: E402
+from api_client import Sandbox  # noqa: E402
 from canaries import Datagrams, Listener, host_addresses, new_secret  # noqa: E402
 from space_server import SpaceServer  # noqa: E402
 
@@ -54,7 +55,7 @@ class World:
         self.policy = internet.partial(self.wide.port)
         self.host_file = self.server.folder / "host-canary"
         self.host_file.write_text(self.secrets["a file of the host"])
-        self.bystander = self.victim.create(env={"SECRET": self.secrets["the bystander's environment"]})
+        self.bystander = self.first(env={"SECRET": self.secrets["the bystander's environment"]})
         self.bystander.write("/root/canary", self.secrets["the bystander's file"].encode(), user="root")
         self.bystander.write("/tmp/listen.py", LISTENER.encode())
         self.bystander.run("setsid -f python3 /tmp/listen.py >/dev/null 2>&1 </dev/null", user="root")
@@ -75,6 +76,14 @@ class World:
         finally:
             if self.net is not None:
                 self.net.close()
+
+    def first(self, **options):
+        """The bystander's sandbox, the first of this server: its base may have to be made before it."""
+        answer = self.victim.ok("POST", "/v1/sandboxes", options)
+        operation = self.victim.operation(answer["operation"]["id"], limit=600)
+        if operation["state"] != "succeeded":
+            raise AssertionError(f"the first create ended as {operation}")
+        return Sandbox(self.victim, answer["sandbox"]["id"])
 
     def begin(self, condition):
         """A trial begins: what the attacker's sandboxes may reach, and from where on the internet's log is looked at."""
@@ -154,7 +163,7 @@ class World:
                 continue
             if self.condition == "blocked":
                 found.append(f"something arrived although all is blocked: {str(entry)[:200]}")
-            elif self.condition == "partial" and entry["at"] in ("evil", "proxy") and entry.get("path", "") != "/":
+            elif self.condition == "partial" and (entry["at"] == "evil" or entry["at"] == "proxy" and not str(entry.get("path", "")).startswith("/")):
                 found.append(f"{entry['at']} was reached: {str(entry)[:200]}")
             elif self.condition == "partial" and entry["at"] == "dns" and not internet.may_be_resolved(entry.get("name", "")):
                 found.append(f"a name outside of the policy was looked up: {entry.get('name')}")

@@ -37,7 +37,7 @@ def run(*words):
 
 class FakeInternet:
     """Addresses are base+n: 2 DNS, 3 shared by many names, 4 the attacker's; with `hostile`, of hostile_servers.py: 5 a server that
-    answers whatever the request says, 6 HTTP/2, 7 an open proxy."""
+    answers whatever the request says, 6 HTTP/2, 7 an open proxy, 8 old TLS."""
 
     hostile = False
 
@@ -47,7 +47,7 @@ class FakeInternet:
         self.block = f"11.{random.randint(1, 250)}.{random.randint(0, 250)}"
         self.name = f"spi{random.randint(0, 10**6)}"
         self.dns, self.shared, self.evil = f"{self.block}.2", f"{self.block}.3", f"{self.block}.4"
-        self.odd, self.h2, self.proxy = (f"{self.block}.{n}" for n in (5, 6, 7))
+        self.odd, self.h2, self.proxy, self.old = (f"{self.block}.{n}" for n in (5, 6, 7, 8))
         self.resolver = f"{self.dns}:53"
         self.zone = {}
         self.ca = self.folder / "ca.pem"
@@ -83,7 +83,7 @@ class FakeInternet:
         if self.hostile:
             import hostile_servers
             hostile_servers.make_certificates(self.folder)
-            settings.update(odd=self.odd, h2=self.h2, proxy=self.proxy)
+            settings.update(odd=self.odd, h2=self.h2, proxy=self.proxy, old=self.old)
         self.process = subprocess.Popen([sys.executable, __file__, json.dumps(settings)], stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline().strip() != "ready":
             raise AssertionError("the fake internet did not start")
@@ -217,6 +217,12 @@ def handler(at, log):
                 return self.reply(b"not there\n", 404)
             self.reply(f"{at} {self.command} {self.headers.get('Host')} {self.path}\n".encode())
 
+        def handle(self):
+            try:
+                super().handle()
+            except OSError:  # the other side broke off
+                pass
+
         def websocket(self):
             import base64
             import hashlib
@@ -255,9 +261,12 @@ def serve_raw(log, at, address, port):
     def one(connection):
         log.write(at, raw=True, port=port)
         with connection:
-            while data := connection.recv(4096):
-                log.write(at, raw=True, port=port, body=data[:200].decode("latin1"))
-                connection.sendall(data)
+            try:
+                while data := connection.recv(4096):
+                    log.write(at, raw=True, port=port, body=data[:200].decode("latin1"))
+                    connection.sendall(data)
+            except OSError:  # the other side broke off
+                pass
 
     def accept():
         while True:

@@ -5,6 +5,7 @@ its namespace; everything that arrives is in its log.
 |---|---|
 | odd | HTTP/1 that answers what the request's path says: `/do/BASE64URL(JSON)`, a list of steps (below). TLS by the certificate that the name stands for |
 | h2 | HTTP/2: `/push` pushes, `/interim/N` sends N answers of status 103 first, everything else gets a line |
+| odd, at the address `old` | the same in TLS 1.0 and 1.1 alone |
 | proxy | an open proxy: CONNECT and absolute URLs, to any name of the zone |
 
 Steps: "text" is sent as it is, with {auth} replaced by the request's Authorization, {auth64}, {authpct}, {authjson} by forms of it, {auth64:N} by base64 of N bytes and the secret alone, {gzip:text} by its
@@ -73,8 +74,8 @@ def make_certificates(folder):
         Path(folder, f"bad-{kind}.pem").write_text("".join(Path(folder, name).read_text() for name in chain))
 
 
-def contexts(folder, protocols=()):
-    """The server's TLS, which takes the certificate by the name that the client asks for."""
+def contexts(folder, protocols=(), old=False):
+    """The server's TLS, which takes the certificate by the name that the client asks for; `old`: one that speaks TLS 1.0 and 1.1 alone."""
     def context(chain, key=None, old=False):
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.set_ciphers("ALL:@SECLEVEL=0")
@@ -84,9 +85,10 @@ def contexts(folder, protocols=()):
         if protocols:
             made.set_alpn_protocols(list(protocols))
         return made
+    if old:
+        return context(folder / "cert.pem", folder / "key.pem", old=True)
     good = context(folder / "cert.pem", folder / "key.pem")
     by_name = {f"{kind}.bad.test": context(folder / f"bad-{kind}.pem") for kind in BAD}
-    by_name["old.bad.test"] = context(folder / "cert.pem", folder / "key.pem", old=True)
 
     def choose(connection, name, _):
         if name in by_name:
@@ -351,4 +353,5 @@ def serve(settings, log):
     listen(settings["odd"], 443, Odd(log, contexts(folder)))
     listen(settings["h2"], 443, Http2(log, contexts(folder, ("h2", "http/1.1"))))
     listen(settings["proxy"], 80, Proxy(log, settings["zone"], None))
+    listen(settings["old"], 443, Odd(log, contexts(folder, old=True)))
     listen(settings["proxy"], 443, Proxy(log, settings["zone"], contexts(folder)))

@@ -58,7 +58,7 @@ def plain(t):
     leave(t, "a01", "a02")
 
 
-@attack("A03", "A05", "A06", seconds=120, quick=True)
+@attack("A03", "A05", "A06", seconds=120)
 def names(t):
     """Names as a tunnel, other resolvers, odd types of records"""
     seen = leave(t, "a03", "a05", "a06")

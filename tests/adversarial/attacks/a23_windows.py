@@ -124,7 +124,7 @@ while True:
 """
 
 
-@attack("A25", conditions=("partial",), quick=True)
+@attack("A25", conditions=("partial",))
 def held(t):
     """Connections that were allowed, held open while the policy is tightened"""
     world, box = t.world, t.world.sandbox("second")

@@ -23,7 +23,7 @@ def controls(gate, *tools):
         gate.control("an allowed name is answered", dns("allowed", "test"), lambda seen: "rcode 0 answers 1 " in seen.out)
 
 
-@attack("B02", "B03", "B06", "B07", conditions=("partial",), quick=True)
+@attack("B02", "B03", "B06", "B07", conditions=("partial",), seconds=150)
 def destinations(t):
     """An allowed name on another's address, a lying resolver, another name on the allowed one's address"""
     gate, evil = Gate(t, t.world.sandbox()), t.world.net.evil
@@ -48,7 +48,7 @@ def destinations(t):
     t.control(f"its lie was believed inside ({lied})", evil in seen.out, seen)
 
 
-@attack("B04", conditions=("partial",))
+@attack("B04", conditions=("partial",), seconds=150)
 def forged_answers(t):
     """Answers of a resolver, made up by the guest, while the gateway asks its own"""
     box, net = t.world.sandbox(), t.world.net
@@ -87,7 +87,7 @@ print(n)
 """
 
 
-@attack("B08", "B12", conditions=("partial",), quick=True)
+@attack("B08", "B12", conditions=("partial",), seconds=150, quick=True)
 def one_connection(t):
     """A second request for another host on a connection that is open; bytes without a name"""
     gate = Gate(t, t.world.sandbox())
@@ -106,7 +106,7 @@ def one_connection(t):
     gate.go()
 
 
-@attack("B11", conditions=("partial",))
+@attack("B11", conditions=("partial",), seconds=150)
 def ranges_and_names(t):
     """A range is allowed, a name in it is denied: asked for by address"""
     world, box = t.world, t.world.sandbox("second")
@@ -131,7 +131,7 @@ def hello_to(address):
     return hello(address, "cdn-ok.test", "ech")
 
 
-@attack("B14", "B15", "D08", conditions=("partial",))
+@attack("B14", "B15", "D08", conditions=("partial",), seconds=150)
 def names_that_lead_inside(t):
     """Allowed names that lead to special addresses, to aliases without end, to a host that somebody took over"""
     import internet
@@ -159,7 +159,7 @@ def names_that_lead_inside(t):
     t.attempt("where such a name led is not in the log", world.net.evil not in {entry.get("address") for entry in log if entry.get("name") == "stale.wild.test"})
 
 
-@attack("B16", "B34", "B35", conditions=("partial",))
+@attack("B16", "B34", "B35", conditions=("partial",), seconds=150)
 def carried_by_names(t):
     """Data in the labels of a wildcard, in options and letters of a question; what one sandbox learns of another's names"""
     world, box = t.world, t.world.sandbox()

@@ -13,7 +13,7 @@ ODD_HOSTS = {
 }
 
 
-@attack("B22", "B23", "B24", "B28", "B30", conditions=("partial",), quick=True)
+@attack("B22", "B23", "B24", "B28", "B30", conditions=("partial",), seconds=150, quick=True)
 def hosts(t):
     """NUL, control bytes, escapes, userinfo, brackets, ports: a Host that two readers understand differently"""
     gate = Gate(t, t.world.sandbox())
@@ -35,7 +35,7 @@ def hosts(t):
     gate.go()
 
 
-@attack("B18", "B19", "B20", "B26", conditions=("partial",), quick=True)
+@attack("B18", "B19", "B20", "B26", conditions=("partial",), seconds=150, quick=True)
 def look_alikes(t):
     """Suffixes without a dot, prefixes, wildcards taken widely, labels of every length"""
     api, box = t.world.attacker, t.world.sandbox()
@@ -69,7 +69,7 @@ def look_alikes(t):
     t.note(f"generation {before} to {api.ok('GET', f'{box.path}/egress')['generation']}: a refused policy leaves the one before")
 
 
-@attack("B27", "B31", "B32", conditions=("open",), quick=True)
+@attack("B27", "B31", "B32", conditions=("open",), seconds=150)
 def literals(t):
     """Addresses in every spelling, the host under every alias, names that a machine completes by itself; the policy allows everything public"""
     from a01_all_blocked import canaries_work

@@ -10,7 +10,7 @@ def answered(seen):
     return seen.out.startswith("handshake")
 
 
-@attack("C01", "C03", "C04", "C05", conditions=("partial",), quick=True)
+@attack("C01", "C03", "C04", "C05", conditions=("partial",), seconds=150)
 def hellos(t):
     """No name, two names, an encrypted hello, one in pieces, one that is huge"""
     world = t.world
@@ -23,7 +23,7 @@ def hellos(t):
     gate.control("a request in TLS arrives", get("allowed.test", sni="allowed.test"))
     for what, name in (("no name", ""), ("another name", "evil.test"), ("the name of another rule", "cdn-ok.test"), ("a name on the same address", "cdn-bad.test")):
         gate.attempt(f"a hello with {what}", hello("allowed.test", name), answered)
-        gate.attempt(f"a hello with {what}, in pieces", hello("allowed.test", name, cut=30, wait=10), answered)
+        gate.attempt(f"a hello with {what}, in pieces", hello("allowed.test", name, cut=60, wait=6), answered)
         gate.attempt(f"a hello with {what}, over records", hello("allowed.test", name, records=50), answered)
         gate.attempt(f"an encrypted hello with {what} outside", hello("allowed.test", name, "ech"), answered)
     for change in ("two names", "name type 1", "empty name", "NUL", "not UTF-8", "upper and dot", "long name", "doubled extension"):
@@ -42,7 +42,7 @@ def hellos(t):
         gate.control("through a tunnel a plain hello is answered", hello("allowed.test", "allowed.test"), answered)
         for what, name, change in (("an encrypted hello", "allowed.test", "ech"), ("a hello for another", "cdn-ok.test", "plain"), ("a hello for nobody", "", "plain"), ("two names", "allowed.test", "two names"), ("NUL", "allowed.test", "NUL")):
             gate.attempt(f"through a tunnel: {what}", hello("allowed.test", name, change), answered)
-            gate.attempt(f"through a tunnel, in pieces: {what}", hello("allowed.test", name, change, cut=25, wait=10), answered)
+            gate.attempt(f"through a tunnel, in pieces: {what}", hello("allowed.test", name, change, cut=60, wait=6), answered)
         gate.go()
     finally:
         world.settle(box)
@@ -65,7 +65,7 @@ except Exception as e: print("other", type(e).__name__)
 """
 
 
-@attack("C07", "C08", conditions=("partial",))
+@attack("C07", "C08", conditions=("partial",), seconds=150)
 def layers(t):
     """TLS where HTTP belongs, TLS inside TLS, old versions, resumption across names, early data"""
     box = t.world.sandbox()
@@ -91,7 +91,7 @@ def layers(t):
     t.attempt("a session of one name is taken up for another", "other True" in said, said)
 
 
-@attack("C09", "E14", conditions=("partial",), quick=True)
+@attack("C09", "E14", conditions=("partial",), seconds=150, quick=True)
 def upstreams(t):
     """Upstreams with expired, foreign, weak or misused certificates, with TLS 1.0, and credentials in the clear"""
     world = t.world

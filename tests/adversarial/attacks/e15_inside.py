@@ -15,7 +15,7 @@ CHAIN = "echo | timeout 15 openssl s_client -showcerts -connect {0}:443 -servern
 CA = "/usr/local/share/ca-certificates/space-egress.crt"
 
 
-@attack("E15", "E23", "E27", conditions=("partial",))
+@attack("E15", "E23", "E27", conditions=("partial",), seconds=150)
 def searched(t):
     """Everything in a guest that could hold a key: files, memory, sockets, environments, helpers of clouds and of git"""
     world, box = t.world, t.world.sandbox()
@@ -228,7 +228,7 @@ def kept_secrets(t):
         api.call("DELETE", f"/v1/checkpoints/{checkpoint}")
 
 
-@attack("E22", conditions=("partial",))
+@attack("E22", conditions=("partial",), seconds=150)
 def environments(t):
     """Variables of a sandbox that programs of the host, or the gateway, would take for their own"""
     world = t.world
