@@ -1,6 +1,8 @@
 // One path out of an older disk, copied into the running sandbox. The host never opens a guest's disk: a helper VM boots from it, over an
 // empty image that goes with it and without a network, and packs the path with its own tar; the sandbox unpacks it with its own. What
 // passes through node on the way are bytes of one sandbox on their way into the same one, and nobody here looks into them.
+#include <fmt/format.h>
+
 #include "base/encoding.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -62,7 +64,7 @@ Result<> judge(const std::optional<wire::ProcessExit>& exit, const std::string& 
 }
 
 // Everything that the packing end writes goes into the unpacking end, at the pace of the slower one.
-Task<> copy(std::shared_ptr<wire::AgentClient> from, std::shared_ptr<wire::AgentClient> to, Ends ends) {
+Task<> copy_path(std::shared_ptr<wire::AgentClient> from, std::shared_ptr<wire::AgentClient> to, Ends ends) {
   wire::ProcessSpec unpack, pack;
   unpack.argv = {"sh", "-c", R"(mkdir -p -- "$1" && exec tar --extract --file=- --numeric-owner --xattrs --preserve-permissions --directory="$1")", "sh", ends.into};
   unpack.stdin_open = true;
@@ -159,7 +161,7 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
   if (done && !agent) done = fail(agent.error());
   if (done) {
     const Spans::Step step(spans, "copy");
-    auto copying = copy(helper.agent, *agent, ends);
+    auto copying = copy_path(helper.agent, *agent, ends);
     done = co_await ask_agent(helper, std::move(copying), kCopyLimit, "copy the path");
   }
   if (auto gone = co_await parts_.machines.destroy(std::move(helper)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});

@@ -374,6 +374,7 @@ struct DiskLife {
   explicit DiskLife(World& world) : w(world) {
     auto base = std::make_shared<tmpl::Base>();
     base->key = "disk";
+    base->release.digest = "base";
     base->empty_overlay = Fd(::memfd_create("overlay", MFD_CLOEXEC));
     base->disk.resize(2);
     w.bases.base_ = base;
