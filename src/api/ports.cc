@@ -90,7 +90,8 @@ class Ports {
     } else {
       co_return refused();
     }
-    CO_TRY_VOID(co_await wake(address.sandbox, tenant, by_token ? token : std::string()));
+    if (!by_token) token.clear();  // what else came in its place means nothing
+    CO_TRY_VOID(co_await wake(address.sandbox, tenant, token));
 
     // Who really asked; what the client claims about it goes.
     for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"}) options.drop_headers.emplace_back(name);

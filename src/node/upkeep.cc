@@ -53,7 +53,8 @@ asio::awaitable<void> prune_bases(tmpl::BaseImages& images, const Sandboxes& san
       log::warn("base.not_pruned", {{"error", releases ? needs.error() : releases.error()}});
       continue;
     }
-    auto pruned = co_await images.prune(tmpl::base_keys(*needs), std::move(*releases));
+    auto keys = tmpl::base_keys(*needs);
+    auto pruned = co_await images.prune(std::move(keys), std::move(*releases));
     if (!pruned) log::warn("base.not_pruned", {{"error", pruned.error()}});
   }
 }
