@@ -88,7 +88,6 @@ Task<> explain(Services& services, http::Exchange& exchange) {
   CO_TRY(const EgressSettings settings, co_await services.store.find_egress(tenant_of(exchange), id));
   // By the policy that the store has, which is the one in force or about to be.
   CO_TRY(json::object asked, parse_json_object(settings.document, 8 << 20));
-  asked.erase("limits");
   asked["method"] = std::move(method);
   asked["url"] = std::move(url);
   CO_TRY(const json::object answer, co_await egress->ask("POST", "/explain", json::serialize(asked)));

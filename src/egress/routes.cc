@@ -103,7 +103,7 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
   router.add("POST", "/explain", [&parent](http::Exchange& exchange) -> Task<> {
     CO_TRY(json::object body, co_await read_object(exchange, kLongestSettings));
     json::object document{{"tenant", "none"}, {"lineage", "nonenonenonenonenonenone"}, {"generation", 1}};
-    for (const char* field : {"policy", "credentials"})
+    for (const char* field : {"policy", "limits", "credentials"})
       if (const auto* value = body.if_contains(field)) document[field] = *value, body.erase(field);
     JsonReader reader(body);
     const std::string method = reader.text("method", 1, 32, "GET"), url = reader.text("url", 1, 16384);

@@ -26,7 +26,7 @@ struct page_region {
   std::uint64_t start, end, categories;
 };
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, pm_scan_arg);
-constexpr std::uint64_t kScanWpMatching = 1, kScanCheckWpAsync = 2, kPageIsWritten = 1 << 1;
+constexpr std::uint64_t kScanWpMatching = 1, kScanCheckWpAsync = 2, kPageIsWritten = 1 << 1, kPageIsPresent = 1 << 3, kPageIsSwapped = 1 << 4;
 constexpr std::uint64_t kFeatureWpUnpopulated = 1 << 13, kFeatureWpAsync = 1 << 15;
 
 class PagemapScan : public DirtyPages {
@@ -109,6 +109,7 @@ class WriteTracker : public DirtyPages {
       arg.vec = reinterpret_cast<std::uint64_t>(regions.data());
       arg.vec_len = regions.size();
       arg.category_mask = kPageIsWritten;
+      arg.category_anyof_mask = kPageIsPresent | kPageIsSwapped;  // where nothing was ever touched and protected, all counts as written
       arg.return_mask = kPageIsWritten;
       const int n = ::ioctl(memory_.pagemap().get(), kPagemapScan, &arg);
       const int error = errno;

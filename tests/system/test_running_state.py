@@ -19,15 +19,15 @@ class RunningState(ServerTest):
         cls.sandbox = cls.api.create()
         cls.programs = Programs(cls.sandbox)
         cls.readers = {name: command.in_background() for name, command in cls.programs.all.items()}
-        cls.readers["chain"].until(lambda r: r.stdout.count(b"\n") > 20)
-        cls.readers["timers"].until(lambda r: r.stdout.count(b"\n") > 3)
-        cls.readers["editor"].until(lambda r: r.pty)
+        cls.readers["chain"].until(lambda r: r.stdout.count(b"\n") > 20, 60)
+        cls.readers["timers"].until(lambda r: r.stdout.count(b"\n") > 3, 60)
+        cls.readers["editor"].until(lambda r: r.pty, 60)
         cls.programs.repl.stdin(b"kept = [1, 2, 39]\n")
         cls.programs.editor.stdin(b"first lime\x7f\x7fne\rsec")
         cls.readers["editor"].until(lambda r: b"sec" in r.pty)
         cls.sandbox.output("for i in $(seq 100); do curl -s -o /dev/null localhost:8000/ && exit 0; sleep 0.1; done; exit 1")
 
-    def attached(self, command, last_id, until, limit=20):
+    def attached(self, command, last_id, until, limit=60):
         """What comes on a new connection after the event `last_id`, until that holds."""
         result, end = Result(), time.monotonic() + limit
         with command.attach(last_id) as stream:
