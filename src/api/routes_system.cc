@@ -5,6 +5,7 @@
 #include "api/render.h"
 #include "api/request.h"
 #include "api/routes.h"
+#include "build/builds.h"
 
 namespace space::api {
 namespace {
@@ -69,6 +70,7 @@ Task<> get_template(Services& services, http::Exchange& exchange) {
 Task<> delete_template(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string target, template_target(exchange));
   services.node.forget_template_sizes();
+  if (services.builds) co_await services.builds->forget_layers_on(tenant_of(exchange), exchange.param("ref"));
   co_return co_await forward_to_node(services, exchange, "DELETE", std::move(target));
 }
 

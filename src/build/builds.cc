@@ -360,6 +360,28 @@ Task<> Builds::receive(http::Exchange& exchange, std::string tenant, std::string
   co_return co_await pool_.run(commit);
 }
 
+asio::awaitable<void> Builds::forget_layers_on(std::string tenant, std::string reference) {
+  auto release = co_await ask(tenant, "GET", "/v1/templates/" + percent_encode(reference));
+  auto listed = co_await ask(tenant, "GET", "/v1/checkpoints");
+  const json::value* digest = release ? release->if_contains("digest") : nullptr;
+  const json::value* items = listed ? listed->if_contains("checkpoints") : nullptr;
+  if (!digest || !items || !items->is_array()) co_return;
+  for (const json::value& item : items->get_array()) {
+    if (!item.is_object()) continue;
+    JsonReader r(item.get_object());
+    r.ignore_unknown();
+    const std::string id = r.text("id", 1, 64), name = r.text("name", 0, 128, ""), of = r.text("template_digest", 0, 100, "");
+    if (!r.done() || !name.starts_with(kLayerName) || of != digest->as_string()) continue;
+    std::vector<std::string> keys;
+    for (const auto& [place, layer] : layers_.all())
+      if (layer.tenant == tenant && layer.checkpoint == id) keys.push_back(layer.key);
+    for (const std::string& key : keys) layers_.drop(tenant, key);
+    (void)co_await forget_checkpoint(tenant, id);
+  }
+  auto write = [file = layers_.file(), text = layers_.text()] { return Layers::save(file, text); };
+  if (auto saved = co_await pool_.run(write); !saved) log::warn("build.layers_not_kept", {{"error", saved.error()}});
+}
+
 // Sandboxes and checkpoints of builds that no process carries out any more; found by what they are called.
 Task<> Builds::remove_leftovers() {
   CO_TRY(const auto owned, co_await parts_.store.owned_sandboxes());

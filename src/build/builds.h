@@ -75,6 +75,9 @@ class Builds {
   // A request's body as an upload (uploads.h says what `is_digest` means); durable when it returns.
   Task<> receive(http::Exchange& exchange, std::string tenant, std::string name, bool is_digest);
 
+  // Layers that stand on a template, before it is removed: they would keep it. What goes wrong is logged; the removal then tells.
+  asio::awaitable<void> forget_layers_on(std::string tenant, std::string reference);
+
   Uploads& uploads() { return uploads_; }
   BlockingPool& pool() { return pool_; }
   Aliases& aliases() { return aliases_; }

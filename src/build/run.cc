@@ -141,8 +141,8 @@ Task<> Run::read_parent() {
   parent_.context.user = r.text("user", 1, 64, "user");
   parent_.context.workdir = r.text("workdir", 0, 4096, "");
   parent_.context.env = r.text_map("env", 256, 64 << 10);
-  parent_.start = r.text("start", 0, kMostText, "");
-  parent_.ready = r.text("ready", 0, kMostText, "");
+  parent_.start = r.text("start", 0, kMostCommand, "");
+  parent_.ready = r.text("ready", 0, kMostCommand, "");
   CO_TRY_VOID(r.done());
   // An image brings its own files; of the VM that unpacks it nothing stays.
   if (!spec.image.empty()) {

@@ -138,8 +138,8 @@ Result<Spec> read_spec(const json::object& body) {
   Spec spec;
   spec.parent = r.text("parent", 1, 160, "base:latest");
   spec.image = r.text("image", 0, 64, "");
-  spec.start = r.text("start", 0, kMostText, "");
-  spec.ready = r.text("ready", 0, kMostText, "");
+  spec.start = r.text("start", 0, kMostCommand, "");
+  spec.ready = r.text("ready", 0, kMostCommand, "");
   spec.cpus = r.optional_number("cpus", 1, 64);
   spec.memory_mib = r.optional_number("memory_mib", 128, 1 << 20);
   spec.disk_mib = r.optional_number("disk_mib", 256, 1 << 24);

@@ -14,7 +14,7 @@
 
 namespace space::build {
 
-inline constexpr std::size_t kMostSteps = 256, kMostText = 32 << 10, kMostTags = 16;
+inline constexpr std::size_t kMostSteps = 256, kMostText = 32 << 10, kMostCommand = 16 << 10, kMostTags = 16;
 
 enum class StepKind { run, copy, env, workdir, user };
 

@@ -66,8 +66,8 @@ Result<build::Spec> read_build(State& state, const json::object& body) {
   const std::string image = r.text("fromImage", 0, 512, ""), parent = r.text("fromTemplate", 0, 256, "");
   const json::array* steps = r.array("steps", build::kMostSteps);
   build::Spec spec;
-  spec.start = r.text("startCmd", 0, build::kMostText, "");
-  spec.ready = r.text("readyCmd", 0, build::kMostText, "");
+  spec.start = r.text("startCmd", 0, build::kMostCommand, "");
+  spec.ready = r.text("readyCmd", 0, build::kMostCommand, "");
   spec.force = r.boolean("force", false);
   TRY_VOID(r.done());
   if (image.empty() == parent.empty()) return invalid("exactly one of fromImage and fromTemplate must be given");

@@ -271,6 +271,7 @@ Task<bool> remove_built(State& state, const http::Exchange& exchange) {
   for (const auto& [tag, target] : *tags)
     if (target.reference.starts_with(name->name + ":b-")) references.insert(target.reference);
   for (const std::string& reference : references) {
+    co_await builds.forget_layers_on(exchange.attributes.at("tenant"), reference);
     http::Request request;
     request.method = "DELETE";
     request.target = "/v1/templates/" + percent_encode(reference);

@@ -68,12 +68,9 @@ Task<std::shared_ptr<Publisher::Source>> Publisher::open_source(const Order& ord
   source->record = found->record;
   const std::string digest = source->record.template_digest;
   CO_TRY(const tmpl::Release release, co_await parts_.bases.resolve(digest));
-  const WantedSize size{source->record.size.cpus, source->record.size.memory_mib, source->record.size.disk_mib};
-  CO_TRY(source->base, co_await parts_.bases.base(release, size));
   // The disk's generations stand on the overlay of the very base that the sandbox was loaded from.
-  if (source->base->key != found->manifest.base_key)
-    co_return fail(ErrorKind::conflict, "checkpoint_base_changed", "the base below this checkpoint's disk was made anew since (another agent, kernel or VMM)",
-                   "make the checkpoint again in a sandbox made since");
+  const KeptBase below{source->record.base_key, source->record.base_content, source->record.size};
+  CO_TRY(source->base, co_await parts_.bases.kept(release, below));
   auto hold = [this, source, tenant]() -> Result<> {
     TRY(source->lease, parts_.vault.hold(tenant, source->record.layers, nullptr));
     TRY(source->layers, parts_.vault.layers(tenant, source->record.layers));
