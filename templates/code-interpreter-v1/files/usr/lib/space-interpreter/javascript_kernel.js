@@ -71,8 +71,20 @@ function failure(error) {
   return { event: 'error', name: error.name, value: error.message, traceback: String(error.stack) }
 }
 
-function evaluate(code) {
-  return new Promise((resolve, reject) => evaluator.eval(code, evaluator.context, 'cell', (error, value) => (error ? reject(error) : resolve(value))))
+// The REPL hands what a cell throws to its domain, not to the callback; so does what a timer of an earlier cell throws.
+let failed = null
+evaluator._domain.removeAllListeners('error')
+evaluator._domain.on('error', (error) => (failed ? failed(error) : process.stderr.write(`${util.inspect(error)}\n`)))
+
+async function evaluate(code) {
+  try {
+    return await new Promise((resolve, reject) => {
+      failed = reject
+      evaluator.eval(code, evaluator.context, 'cell', (error, value) => (error ? reject(error) : resolve(value)))
+    })
+  } finally {
+    failed = null
+  }
 }
 
 async function run({ id, code, silent }) {

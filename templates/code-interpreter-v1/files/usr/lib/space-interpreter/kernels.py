@@ -7,7 +7,9 @@ import asyncio
 import json
 import os
 import queue
+import shutil
 import signal
+import tempfile
 import time
 
 from jupyter_client.manager import AsyncKernelManager
@@ -27,11 +29,12 @@ class JupyterKernel:
     def __init__(self, language):
         self.name = {"python": "python3"}.get(language, language)
         self.manager = self.client = None
-        self.stopped = False
+        self.folder, self.stopped = "", False
 
     async def start(self, cwd, env):
-        self.manager = AsyncKernelManager(kernel_name=self.name)
-        self.manager.transport = "ipc"
+        # Sockets with absolute names: the kernel has another folder than this process.
+        self.folder = tempfile.mkdtemp(prefix="kernel-")
+        self.manager = AsyncKernelManager(kernel_name=self.name, transport="ipc", ip=f"{self.folder}/socket", connection_file=f"{self.folder}/connection.json")
         await self.manager.start_kernel(cwd=cwd, env=env)
         self.client = self.manager.client()
         self.client.start_channels(stdin=False, hb=False)
@@ -86,6 +89,7 @@ class JupyterKernel:
             await self.manager.shutdown_kernel(now=True)
         if self.client:
             self.client.stop_channels()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class NodeKernel:
