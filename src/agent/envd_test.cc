@@ -96,7 +96,8 @@ TEST_F(EnvdTest, UnaryErrorsHaveTheirStatus) {
   EXPECT_EQ(unknown->status, 404);
   EXPECT_EQ(unknown->body, R"({"code":"not_found","message":"process with pid 999999 not found"})");
   EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{", {{"Content-Type", "application/json"}})->status, 400);
-  EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{}", {{"Content-Type", "application/proto"}})->status, 415);
+  EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{}", {{"Content-Type", "text/plain"}})->status, 415);
+  EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{}", {{"Content-Type", "application/proto"}})->status, 400);  // no message
   // "nobodyhere:" in base64
   const auto user = unary("/filesystem.Filesystem/Stat", R"({"path":"x"})", {{"Content-Type", "application/json"}, {"Authorization", "Basic bm9ib2R5aGVyZTo="}});
   EXPECT_EQ(user->status, 401);
