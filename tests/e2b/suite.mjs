@@ -358,7 +358,7 @@ await works('Secret.update', async () => {
 await works('Secret.destroy', async () => same([await Secret.destroy('suite-js'), await Secret.destroy('suite-js')], [true, false]))
 // Its content API has an address of its own, which is this server here.
 process.env.E2B_VOLUME_API_URL = process.env.E2B_API_URL
-const volume = new Volume('v', 'v', 'a-token')
+const volume = new Volume('v', 'v', process.env.E2B_API_KEY)
 for (const [method, call] of Object.entries({
   create: () => Volume.create('v'), list: () => Volume.list(), connect: () => Volume.connect('v'), getInfo: () => Volume.getInfo('v'),
   destroy: () => Volume.destroy('v'), makeDir: () => volume.makeDir('/d'), exists: () => volume.exists('/d'), readFile: () => volume.readFile('/f'),
@@ -379,9 +379,8 @@ await works('Sandbox.create with a wrong template', async () => holds(/not found
 await works('Sandbox.create with a wrong key', () => raises(AuthenticationError, () => Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) })))
 
 await works('Sandbox.kill', async () => {
-  const running = s.commands.run('sleep 300', { timeoutMs: 0 })
+  const running = (await s.commands.run('sleep 300', { timeoutMs: 0, background: true })).wait()
   running.catch(() => {})
-  await sleep(500)
   same(await s.kill(), true)
   await raises(TimeoutError, () => running)
   same(await Sandbox.kill(s.sandboxId), false)

@@ -164,7 +164,7 @@ await works('wrong requests to the control plane', async () => {
   same(await ask('POST', '/v2/sandboxes', '{"templateID":"../etc"}'), 400)
   same(await ask('GET', '/sandboxes/NOT-AN-ID'), 400)
   same(await ask('GET', '/v2/sandboxes?limit=0'), 400)
-  same(await ask('GET', '/no/such/path/here'), 404)
+  same(await ask('GET', '/v2/no/such/path'), 404)
   same(await ask('PATCH', `/sandboxes/${s.sandboxId}`, '{}'), 405)
   same(await ask('GET', `/sandboxes/${s.sandboxId}/logs?start=x`), 400)
   await raises(NotFoundError, () => Sandbox.getInfo('i00000000000000000000')).catch((error) => {
