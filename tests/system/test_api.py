@@ -148,7 +148,7 @@ class Keys(ServerTest):
     def test_keys_are_stored_as_hashes(self):
         made = self.api.ok("POST", "/v1/keys", {"name": "hashed"})
         time.sleep(0.1)
-        stored = b"".join(path.read_bytes() for path in (self.server.data_dir / "control").iterdir())
+        stored = b"".join(path.read_bytes() for path in (self.server.data_dir / "control").rglob("*") if path.is_file())
         self.assertIn(b"hashed", stored)
         self.assertNotIn(made["key"].encode(), stored)
         self.assertNotIn(self.api.key.encode(), stored)

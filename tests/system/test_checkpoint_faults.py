@@ -19,6 +19,7 @@ class DiskFull(unittest.TestCase):
     def setUp(self):
         self.image = tempfile.NamedTemporaryFile(prefix="space-small-")
         self.folder = Path(tempfile.mkdtemp(prefix="space-small-"))
+        self.folder.chmod(0o755)  # the roles pass through it
         self.addCleanup(self.folder.rmdir)
         subprocess.run(["truncate", "-s", "1500M", self.image.name], check=True)
         subprocess.run(["mkfs.ext4", "-q", self.image.name], check=True)
