@@ -142,8 +142,8 @@ def oracles(t):
     gate = Gate(t, world.sandbox(), threads=1)
     gate.control("the credential is put in", get("odd.secret.test", "/x", sni="odd.secret.test", headers="X: {m}\r\n"), lambda seen: world.secrets["a credential"] in str(seen.arrived))
     guesses = ["CANARY-" + c * 8 for c in "0123456789abcdef"] + [world.secrets["a credential"][:n] for n in (8, 12, 16, 20, 24)]
-    for guess in guesses:
-        gate.attempt(f"a guess beside it, {len(guess)} letters", get("odd.secret.test", do(sized("{auth} " + guess)), sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
+    for number, guess in enumerate(guesses):
+        gate.attempt(f"guess {number} beside it, {len(guess)} letters", get("odd.secret.test", do(sized("{auth} " + guess)), sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
                      lambda seen: "content-encoding" in seen.out.lower() or any("gzip" in entry["headers"].get("Accept-Encoding", "") for entry in seen.arrived))
     seen = gate.go()
     right = [len(one.out) - len(what) for what, one in seen.items() if "24 letters" in what]
