@@ -61,7 +61,7 @@ class Disks(ServerTest):
                 sandbox.output(f"echo {number} > ~/step{number}")
                 self.succeed(sandbox, "checkpoint" if number % 3 == 0 else "snapshot")
                 self.server.wait_for(lambda: self.images_open(sandbox) <= 8, 20, "the merge of older generations")
-            self.assertGreater(self.merged(), before + 2)
+            self.assertGreaterEqual(self.merged(), before + 2)
             sandbox.output("touch /root/stop", user="root")
             writer.wait(60)
             check = "sync; echo 3 > /proc/sys/vm/drop_caches; cd /root/w && cat sum.* | sha256sum -c --quiet && cat /home/user/step*"
