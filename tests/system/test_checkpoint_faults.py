@@ -45,7 +45,8 @@ class DiskFull(unittest.TestCase):
         self.assertEqual(list((server.data_dir / "node" / "store").glob("tenants/*/manifests/*")), [])
 
     def test_not_one_byte_is_free_where_sandboxes_and_checkpoints_lie(self):
-        self.addCleanup(shutil.rmtree, self.folder / "server")
+        self.addCleanup(shutil.rmtree, self.folder / "server", True)
+        self.folder.chmod(0o755)
         node = self.folder / "server" / "data" / "node"
         node.mkdir(parents=True)
         self.mount(node)
