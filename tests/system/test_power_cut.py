@@ -136,7 +136,7 @@ class PowerCut(unittest.TestCase):
                 api.call("DELETE", f"/v1/checkpoints/{id}")
         finally:
             server.close()
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", "-l", place], check=True)
 
     @staticmethod
     def forked(api, states, checkpoint):
