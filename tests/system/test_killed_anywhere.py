@@ -2,8 +2,8 @@
 it held, and the store verifies.
 
 The middle is a change of a file of the server (file_events.py): an undisturbed run counts them, then somebody is killed at one of them.
-By default a few dozen moments of all, chosen anew for each day; SPACE_TEST_KILLS=1000 tries every operation, process and many moments,
-SPACE_TEST_SEED chooses others."""
+SPACE_TEST_KILLS=20 tries twenty of all moments, chosen anew for each day (a minute or two on a quiet machine; none by default), 1000 every
+operation and process at many moments; SPACE_TEST_SEED chooses others."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from file_events import FileEvents
 from space_server import ServerTest
 
 BUDGET_S = 240
-KILLS = int(os.environ.get("SPACE_TEST_KILLS", "20"))
+KILLS = int(os.environ.get("SPACE_TEST_KILLS", "0"))
 SEED = os.environ.get("SPACE_TEST_SEED", time.strftime("%Y-%m-%d"))
 VICTIMS = ("node", "node", "node", "warden", "vmm", "api", "egress")
 # Operation: state before, state after.
@@ -29,6 +29,7 @@ OPERATIONS = {
 }
 
 
+@unittest.skipIf(KILLS == 0, "processes are killed at random moments with SPACE_TEST_KILLS=20")
 class KilledAnywhere(ServerTest):
     options = {"pool_ready": 0, "pool_spawned": 0}
 

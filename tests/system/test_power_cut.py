@@ -2,7 +2,7 @@
 
 The server's data lie in a file system of their own in an image. A cut is a copy of that image at some change of a file: only what had
 been synced is in it, since the file system writes nothing else by itself (commit=300), and its journal is replayed when the copy is
-mounted. By default some cuts a run; SPACE_TEST_CUTS=60 makes more, SPACE_TEST_SEED others."""
+mounted. SPACE_TEST_CUTS=8 makes eight cuts (a minute on a quiet machine; none by default), SPACE_TEST_SEED chooses others."""
 
 import json
 import os
@@ -21,13 +21,15 @@ from file_events import FileEvents
 from space_server import BINARY, SpaceServer
 
 BUDGET_S = 240
-CUTS = int(os.environ.get("SPACE_TEST_CUTS", "8"))
+CUTS = int(os.environ.get("SPACE_TEST_CUTS", "0"))
 SEED = os.environ.get("SPACE_TEST_SEED", time.strftime("%Y-%m-%d"))
 
 
+@unittest.skipIf(CUTS == 0, "power cuts are made with SPACE_TEST_CUTS=8")
 class PowerCut(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="space-cut-", dir="/var/tmp"))
+        self.folder.chmod(0o755)
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.image = self.folder / "image"
         subprocess.run(["truncate", "-s", "3G", self.image], check=True)
@@ -134,7 +136,7 @@ class PowerCut(unittest.TestCase):
                 api.call("DELETE", f"/v1/checkpoints/{id}")
         finally:
             server.close()
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", "-l", place], check=True)
 
     @staticmethod
     def forked(api, states, checkpoint):
