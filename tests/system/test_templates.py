@@ -197,7 +197,7 @@ class Builds(TemplateTest):
         self.assertIn("outside the build's folder", self.dockerfile("tt-x:1", "FROM base\nCOPY ../x /\n", status=65))
 
     def test_a_build_survives_a_kill_of_the_server(self):
-        body = {"name": "tt-killed:1", "parent": "base", "steps": [{"type": "RUN", "args": ["echo once >> /count"]}, {"type": "RUN", "args": ["sleep 4; echo slow"]}]}
+        body = {"name": "tt-killed:1", "parent": "base", "steps": [{"type": "RUN", "args": ["echo once >> /count", "root"]}, {"type": "RUN", "args": ["sleep 4; echo slow"]}]}
         build = self.api.ok("POST", "/v1/builds", body)
         self.assertEqual(build["state"], "building")
         self.server.wait_for(lambda: any(e.kind == "log" and "sleep" in e.data.get("message", "") for e in self.log_so_far(build["id"])), 240, "the second step")
