@@ -18,6 +18,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kPiece = 256 << 10;
+constexpr std::chrono::minutes kPublishing{11};
+
+bool is_late(const Error& error) { return error.code == "answer_timeout"; }
 
 struct Prepared {
   json::object body;
@@ -182,7 +185,17 @@ Task<int> publish_template(Context& context, std::string source, std::string nam
   json::object body{{"name", name}};
   body[sandbox ? "sandbox" : "checkpoint"] = source;
   const Spinner spinner(context.executor, "publishing " + name);
-  CO_TRY(const json::object made, co_await context.api.send("POST", "/v1/templates", std::move(body)));
+  auto answer = co_await context.api.send("POST", "/v1/templates", std::move(body));
+  // Making its base may take longer than an answer is waited for; the server goes on, and the template appears when it is done.
+  const std::string target = TargetBuilder("/v1/templates").segment(name.find(':') == name.npos ? name + ":latest" : name).str();
+  for (const auto end = std::chrono::steady_clock::now() + kPublishing; !answer && is_late(answer.error()) && std::chrono::steady_clock::now() < end;) {
+    co_await sleep_for(std::chrono::seconds(2));
+    auto there = co_await context.api.get(target);
+    if (there) answer = std::move(there);
+    else if (there.error().kind != ErrorKind::not_found) answer = std::move(there);
+  }
+  if (!answer) co_return fail(std::move(answer).error());
+  const json::object made = std::move(*answer);
   if (context.console.as_json()) context.console.value(made);
   else context.console.line(fmt::format("template {}:{} is {}", text_of(made, "name"), text_of(made, "tag"), text_of(made, "digest")));
   co_return 0;

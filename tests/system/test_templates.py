@@ -34,7 +34,7 @@ class TemplateTest(ServerTest):
 
     def build(self, tag, *words, status=0):
         """`space template build -t TAG`; gives what it printed on standard error."""
-        made = self.cli("template", "build", "-t", tag, *words, timeout=300)
+        made = self.cli("template", "build", "-t", tag, *words, timeout=600)
         printed = made.stderr.decode()
         self.assertEqual(made.returncode, status, printed + made.stdout.decode() + self.server.log_tail(15))
         return printed
@@ -183,7 +183,7 @@ class Builds(TemplateTest):
         self.assertIn("more\n", printed)
         self.assertIn("step 4: failed to run command 'echo words; echo more >&2; exit 3': exit status 3", printed)
         nobody = self.api.ok("POST", "/v1/builds", {"name": "tt-fails:2", "steps": [{"type": "RUN", "args": ["whoami", "root123"]}]})
-        over = self.server.wait_for(lambda: self.over(nobody["id"]), 60, "its end")
+        over = self.server.wait_for(lambda: self.over(nobody["id"]), 240, "its end")
         self.assertIn("invalid username: 'root123'", over["error"]["message"])
         self.nothing_is_left()
 
@@ -197,12 +197,12 @@ class Builds(TemplateTest):
         self.assertIn("outside the build's folder", self.dockerfile("tt-x:1", "FROM base\nCOPY ../x /\n", status=65))
 
     def test_a_build_survives_a_kill_of_the_server(self):
-        body = {"name": "tt-killed:1", "parent": "base", "steps": [{"type": "RUN", "args": ["echo once >> /count"]}, {"type": "RUN", "args": ["sleep 4; echo slow"]}]}
+        body = {"name": "tt-killed:1", "parent": "base", "steps": [{"type": "RUN", "args": ["echo once >> /count", "root"]}, {"type": "RUN", "args": ["sleep 4; echo slow"]}]}
         build = self.api.ok("POST", "/v1/builds", body)
         self.assertEqual(build["state"], "building")
-        self.server.wait_for(lambda: any(e.kind == "log" and "sleep" in e.data.get("message", "") for e in self.log_so_far(build["id"])), 60, "the second step")
+        self.server.wait_for(lambda: any(e.kind == "log" and "sleep" in e.data.get("message", "") for e in self.log_so_far(build["id"])), 240, "the second step")
         self.server.kill_role("api")
-        over = self.server.wait_for(lambda: self.over(build["id"]), 120, "the build's end")
+        over = self.server.wait_for(lambda: self.over(build["id"]), 300, "the build's end")
         self.assertEqual(over["state"], "ready", over)
         with self.api.create(template="tt-killed:1") as sandbox:
             self.assertEqual(sandbox.output("cat /count").split(), ["once"])
@@ -210,9 +210,9 @@ class Builds(TemplateTest):
 
     def test_a_build_is_cancelled(self):
         build = self.api.ok("POST", "/v1/builds", {"name": "tt-cancelled:1", "steps": [{"type": "RUN", "args": ["sleep 300"]}]})
-        self.server.wait_for(lambda: any("sleep" in e.data.get("message", "") for e in self.log_so_far(build["id"])), 60, "the step")
+        self.server.wait_for(lambda: any("sleep" in e.data.get("message", "") for e in self.log_so_far(build["id"])), 240, "the step")
         self.assertEqual(self.cli("template", "cancel", build["id"]).returncode, 0)
-        self.assertEqual(self.server.wait_for(lambda: self.over(build["id"]), 30, "its end")["state"], "cancelled")
+        self.assertEqual(self.server.wait_for(lambda: self.over(build["id"]), 240, "its end")["state"], "cancelled")
         self.nothing_is_left()
 
     def test_files_are_taken_by_their_digest_alone(self):
@@ -223,7 +223,7 @@ class Builds(TemplateTest):
         self.assertRefused(self.api.call("PUT", "/v1/uploads/..%2F..%2Fx", data, {"Content-Type": "application/octet-stream"}), 400, "upload_digest")
         missing = {"name": "tt-missing:1", "steps": [{"type": "COPY", "args": ["a", "/a"], "filesHash": name}]}
         build = self.api.ok("POST", "/v1/builds", missing)
-        over = self.server.wait_for(lambda: self.over(build["id"]), 30, "its end")
+        over = self.server.wait_for(lambda: self.over(build["id"]), 240, "its end")
         self.assertEqual((over["state"], over["error"]["code"], over["failed_step"]), ("failed", "upload_missing", "base"))
 
 
