@@ -199,7 +199,7 @@ class Builds(TemplateTest):
         self.nothing_is_left()
 
     def test_a_parent_that_is_not_there_is_told(self):
-        printed = self.dockerfile("tt-unready:1", "FROM base\nRUN true\n", "--from", "not-there", status=66)
+        printed = self.dockerfile("tt-unready:1", "FROM base\nRUN true\n", "--from", "not-there", status=65)
         self.assertIn("template_not_found", printed)
 
     def test_what_a_dockerfile_may_not_say_is_refused_by_its_line(self):
