@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 import sys
 import time
 import unittest
@@ -27,6 +28,7 @@ class Recorder(unittest.TextTestResult):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put us into the background ignores it, and programs would inherit that
     path = Path(sys.argv[1])
     sys.path.insert(0, str(path.parent))
     suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(path.stem))

@@ -8,6 +8,7 @@ import unittest
 from space_server import ROOT
 
 BUDGET_S = 420
+SLOW = True
 sys.path.insert(0, str(ROOT / "tests" / "adversarial"))
 
 import redteam  # noqa: E402

@@ -7,6 +7,7 @@ import images
 from test_templates import TemplateTest
 
 BUDGET_S = 240
+SLOW = True
 
 
 class Images(TemplateTest):

@@ -18,6 +18,7 @@ from file_events import FileEvents
 from space_server import ServerTest
 
 BUDGET_S = 240
+SLOW = True
 KILLS = int(os.environ.get("SPACE_TEST_KILLS", "0"))
 SEED = os.environ.get("SPACE_TEST_SEED", time.strftime("%Y-%m-%d"))
 VICTIMS = ("node", "node", "node", "warden", "vmm", "api", "egress")

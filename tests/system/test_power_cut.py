@@ -21,6 +21,7 @@ from file_events import FileEvents
 from space_server import BINARY, SpaceServer
 
 BUDGET_S = 240
+SLOW = True
 CUTS = int(os.environ.get("SPACE_TEST_CUTS", "0"))
 SEED = os.environ.get("SPACE_TEST_SEED", time.strftime("%Y-%m-%d"))
 
