@@ -121,7 +121,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     done = co_await store(changed);
   }
   if (!done) {
-    const std::string tenant = record.tenant, saved = changed.saved;
+    const std::string saved = changed.saved;
     auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
     (void)co_await parts_.disk.run(forget);
     if (ran && !sandbox->vmm_gone)

@@ -5,6 +5,7 @@ itself broke, so that its run says nothing about SPACE.
 """
 
 import http.client
+import contextlib
 import json
 import os
 import selectors
@@ -83,7 +84,8 @@ class Program:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # what it did not read goes with it
+                self.process.stdin.close()
             self.process.stdout.close()
             self.folder.cleanup()
 

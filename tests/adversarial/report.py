@@ -79,7 +79,7 @@ def as_junit(rows, summary):
     suite = ElementTree.Element("testsuite", name="redteam", tests=str(len(rows)), failures=str(summary["reached"]), errors=str(summary["broken"]),
                                 skipped=str(summary["not_applicable"] + summary["missing"]), time=str(summary["seconds"]))
     for row in rows:
-        case = ElementTree.SubElement(suite, "testcase", classname=f"redteam.{row['id'][0]}", name=f"{row['id']} {row['name']}", time=str(row["seconds"]))
+        case = ElementTree.SubElement(suite, "testcase", classname=f"redteam.{row['id'][0]}", name=printable(f"{row['id']} {row['name']}"), time=str(row["seconds"]))
         kind = {"reached": "failure", "broken": "error", "not applicable": "skipped", "missing": "skipped"}.get(row["verdict"])
         if kind:
             ElementTree.SubElement(case, kind, message=printable(row["reason"] or row["verdict"]))
