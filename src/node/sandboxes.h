@@ -149,6 +149,13 @@ class Sandboxes {
   Task<Done> come_back(Entered in, std::string operation, SandboxEvent event);
   // Puts `machine` in the place of what there was, durably, and lets it run. Before that point an error leaves everything as it was.
   Task<Done> take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans);
+  // The same, and lets go of all that belonged to what there was: sessions, generations, a suspend's state. `held`: what the new
+  // one's generations need; `memory`: the point that its memory came from.
+  Task<Done> replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, std::unique_ptr<snapshot::Lease> held,
+                     std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans);
+  // The sandbox stands on the generations of `changed` from now on, durably; what they need is held before the record says so.
+  Task<> stand_on(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed);
+  Task<> check_room(std::string tenant);  // before the guest is stopped for what would not fit
   Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
   Task<Machine> helper_machine(std::shared_ptr<const Checkpoint> from, Spans& spans);  // running, of a checkpoint's disk, without a network
   Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);

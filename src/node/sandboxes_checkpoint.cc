@@ -95,8 +95,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   CO_TRY(const BasePtr base, co_await base_of(record));
 
   const std::string tenant = record.tenant;
-  auto room = [this, tenant] { return parts_.vault.room(tenant); };
-  CO_TRY_VOID(co_await parts_.disk.run(room));
+  CO_TRY_VOID(co_await check_room(tenant));
   CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;
@@ -227,11 +226,21 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
     co_return fail(std::move(names).error());
   }
   sandbox->gateway_state = std::move(*names);
+  auto memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
+  co_return co_await replace(sandbox, std::move(changed), std::move(*machine), true, std::move(lease), std::move(memory), spans);
+}
+
+Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, std::unique_ptr<snapshot::Lease> held,
+                              std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans) {
+  const SandboxRecord record = sandbox->record;
+  const std::string id = record.id, tenant = record.tenant, saved = record.saved, generation = changed.disks.back();
+  const auto folder = parts_.records.folder(id), path = folder / generation;
   const Resting resting(*sandbox);
   if (record.state == SandboxState::running)
     if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused) log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
-  auto done = co_await take_over(sandbox, changed, std::move(*machine), true, spans);
+  auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), loaded, spans);
   if (!done && sandbox->record.epoch == record.epoch) {
+    auto remove = [path]() -> Result<> { return remove_tree(path); };
     (void)co_await parts_.disk.run(remove);
     if (record.state == SandboxState::running && !sandbox->vmm_gone)
       if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
@@ -239,10 +248,9 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
     co_return done;
   }
   sandbox->sessions.clear();
-  sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
-  sandbox->lease = std::move(lease);
+  sandbox->saved_memory = std::move(memory);
+  sandbox->lease = std::move(held);
   sandbox->interrupt_streams();
-  const std::string saved = record.saved;
   auto forget = [this, tenant, saved, folder, generation]() -> Result<> {
     if (!saved.empty()) TRY_VOID(parts_.vault.forget(tenant, saved));
     return parts_.vault.tidy(folder, {generation});

@@ -134,13 +134,22 @@ Task<> Sandboxes::keep_unfinished(std::shared_ptr<Sandbox> sandbox) {
   CO_TRY(Vault::Kept kept, co_await parts_.disk.run(keep));
   changed.layers = kept.layers;
   changed.disks = {changed.disks.back()};
+  co_return co_await stand_on(sandbox, std::move(changed));
+}
+
+Task<> Sandboxes::stand_on(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed) {
   const auto memory = sandbox->saved_memory;
-  auto hold = [this, changed, memory] { return parts_.vault.hold(changed.tenant, changed.layers, memory.get()); };
+  auto hold = [this, &changed, memory] { return parts_.vault.hold(changed.tenant, changed.layers, memory.get()); };
   CO_TRY(auto lease, co_await parts_.disk.run(hold));
   CO_TRY_VOID(co_await store(changed));
   sandbox->record = std::move(changed);
   sandbox->lease = std::move(lease);
   co_return Result<>{};
+}
+
+Task<> Sandboxes::check_room(std::string tenant) {
+  auto look = [this, tenant] { return parts_.vault.room(tenant); };
+  co_return co_await parts_.disk.run(look);
 }
 
 Task<Sandboxes::Entered> Sandboxes::enter_with_room(std::string id) {

@@ -82,8 +82,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   const Resting resting(*sandbox);
   CO_TRY(const BasePtr base, co_await base_of(record));
   const std::string tenant = record.tenant;
-  auto room = [this, tenant] { return parts_.vault.room(tenant); };
-  CO_TRY_VOID(co_await parts_.disk.run(room));
+  CO_TRY_VOID(co_await check_room(tenant));
   CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   SandboxRecord changed = record;
   changed.state = next;

@@ -28,8 +28,7 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   CO_TRY_VOID(next_state(record.state, SandboxEvent::snapshot));
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_of(record));
-  auto room = [this, tenant] { return parts_.vault.room(tenant); };
-  CO_TRY_VOID(co_await parts_.disk.run(room));
+  CO_TRY_VOID(co_await check_room(tenant));
 
   if (record.state == SandboxState::running) {
     const Spans::Step step(spans, "flush");
@@ -62,12 +61,7 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   SandboxRecord changed = record;
   changed.layers = kept.layers;
   changed.disks = {record.disks.back()};
-  const auto memory = sandbox->saved_memory;
-  auto hold = [this, changed, memory] { return parts_.vault.hold(changed.tenant, changed.layers, memory.get()); };
-  CO_TRY(auto lease, co_await parts_.disk.run(hold));
-  CO_TRY_VOID(co_await store(changed));
-  record = std::move(changed);
-  sandbox->lease = std::move(lease);
+  CO_TRY_VOID(co_await stand_on(sandbox, std::move(changed)));
   const bool full = record.layers.size() >= snapshot::most_generations(base->disk.size());
   if (full) merge_soon(sandbox);
   if (!sandbox->machine) {
@@ -116,28 +110,8 @@ Task<Done> Sandboxes::restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxReco
     (void)co_await parts_.disk.run(remove);
     co_return fail(std::move(machine).error());
   }
-  const Resting resting(*sandbox);
-  if (record.state == SandboxState::running)
-    if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused) log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
-  auto done = co_await take_over(sandbox, changed, std::move(*machine), false, spans);
-  if (!done && sandbox->record.epoch == record.epoch) {
-    (void)co_await parts_.disk.run(remove);
-    if (record.state == SandboxState::running && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
-        log::warn("sandbox.restore_undo_failed", {{"sandbox", id}, {"error", back.error()}});
-    co_return done;
-  }
-  sandbox->sessions.clear();
-  sandbox->saved_memory = nullptr;
-  sandbox->lease = std::move(lease);
-  sandbox->interrupt_streams();
-  const std::string saved = record.saved;
-  auto forget = [this, tenant, saved, folder, generation]() -> Result<> {
-    if (!saved.empty()) TRY_VOID(parts_.vault.forget(tenant, saved));
-    return parts_.vault.tidy(folder, {generation});
-  };
-  if (auto tidied = co_await parts_.disk.run(forget); !tidied) log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
-  co_return done;
+  std::shared_ptr<const snapshot::MemoryState> memory;
+  co_return co_await replace(sandbox, std::move(changed), std::move(*machine), false, std::move(lease), std::move(memory), spans);
 }
 
 Task<Done> Sandboxes::set_snapshots(std::string id, std::int64_t every_s, std::int64_t keep) {
