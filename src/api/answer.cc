@@ -55,6 +55,16 @@ Task<> answer_change(Services& services, http::Exchange& exchange, control::Acce
   co_return co_await exchange.reply(std::move(response));
 }
 
+Operation new_operation(const Services& services, const http::Exchange& exchange, OperationKind kind, std::string sandbox) {
+  Operation operation;
+  operation.id = new_id();
+  operation.tenant = tenant_of(exchange);
+  operation.sandbox = std::move(sandbox);
+  operation.kind = kind;
+  operation.created_ms = services.clock.wall_ms();
+  return operation;
+}
+
 Task<> change_sandbox(Services& services, http::Exchange& exchange, OperationKind kind) {
   CO_TRY(std::string id, sandbox_id(exchange));
   std::string raw;
@@ -64,13 +74,8 @@ Task<> change_sandbox(Services& services, http::Exchange& exchange, OperationKin
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
   if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
-  Operation operation;
-  operation.id = new_id();
-  operation.tenant = tenant_of(exchange);
-  operation.sandbox = std::move(id);
-  operation.kind = kind;
+  Operation operation = new_operation(services, exchange, kind, std::move(id));
   if (kind == OperationKind::remove) operation.reason = "requested";
-  operation.created_ms = services.clock.wall_ms();
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
   const Statuses statuses{202, 200};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);

@@ -61,13 +61,8 @@ Task<> update(Services& services, http::Exchange& exchange) {
     if (!services.egress) co_return fail(control::egress_unavailable("this server has none"));
     CO_TRY_VOID(co_await services.egress->check(wanted.update.egress));
   }
-  Operation operation;
-  operation.id = new_id();
-  operation.tenant = tenant;
-  operation.sandbox = id;
-  operation.kind = control::OperationKind::update;
+  Operation operation = new_operation(services, exchange, control::OperationKind::update, id);
   operation.request = control::encode(wanted.update);
-  operation.created_ms = services.clock.wall_ms();
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
   if (wanted.egress && !accepted.replay) {
     const std::string asked = accepted.operation.id;

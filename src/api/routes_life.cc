@@ -26,23 +26,15 @@ Error checkpoint_not_found() {
   return {ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list what there is: GET /v1/checkpoints"};
 }
 
-Operation operation_of(Services& services, http::Exchange& exchange, OperationKind kind, std::string sandbox) {
-  Operation operation;
-  operation.id = new_id();
-  operation.tenant = tenant_of(exchange);
-  operation.sandbox = std::move(sandbox);
-  operation.kind = kind;
-  operation.created_ms = services.clock.wall_ms();
-  return operation;
-}
-
 std::string optional_checkpoint(JsonReader& reader) {
   std::string id = reader.text("checkpoint", 0, 40, "");
   if (!id.empty() && !is_id(id)) reader.reject("checkpoint", "must be a checkpoint's id");
   return id;
 }
 
-Task<> checkpoint(Services& services, http::Exchange& exchange) {
+// Keeps a point to come back to: a checkpoint, or a snapshot of the disk alone.
+template <OperationKind kind>
+Task<> keep_point(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string id, sandbox_id(exchange));
   std::string raw;
   CO_TRY(const json::object body, co_await read_json(exchange, &raw));
@@ -52,7 +44,7 @@ Task<> checkpoint(Services& services, http::Exchange& exchange) {
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
   if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
-  Operation operation = operation_of(services, exchange, OperationKind::checkpoint, std::move(id));
+  Operation operation = new_operation(services, exchange, kind, std::move(id));
   const json::object request{{"checkpoint", new_id()}, {"name", name}};
   operation.request = json::serialize(request);
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
@@ -73,7 +65,7 @@ Task<> restore(Services& services, http::Exchange& exchange) {
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
   if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
-  Operation operation = operation_of(services, exchange, OperationKind::restore, std::move(id));
+  Operation operation = new_operation(services, exchange, OperationKind::restore, std::move(id));
   json::object request{{"checkpoint", from}};
   if (!path.empty()) request["path"] = path;
   if (!into.empty()) request["into"] = into;
@@ -132,7 +124,7 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   if (wanted.checkpoint.empty() && !running)
     co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)), fmt::format("sandbox {} is {}", id, to_string(parent.state)),
                    "wake it first, or name one of its checkpoints");
-  Operation operation = operation_of(services, exchange, OperationKind::fork, std::move(id));
+  Operation operation = new_operation(services, exchange, OperationKind::fork, std::move(id));
   control::OwnSettings own;
   if (wanted.has_metadata) own.metadata = wanted.metadata;
   own.time_limit_s = wanted.time_limit_s;
@@ -215,7 +207,8 @@ void add_life_routes(Routes& routes) {
   routes.add("POST", sandbox + "/wake", Access::key, Repeat::recorded, change<OperationKind::wake>);
   routes.add("POST", sandbox + "/stop", Access::key, Repeat::recorded, change<OperationKind::stop>);
   routes.add("POST", sandbox + "/start", Access::key, Repeat::recorded, change<OperationKind::start>);
-  routes.add("POST", sandbox + "/checkpoint", Access::key, Repeat::recorded, checkpoint);
+  routes.add("POST", sandbox + "/checkpoint", Access::key, Repeat::recorded, keep_point<OperationKind::checkpoint>);
+  routes.add("POST", sandbox + "/snapshot", Access::key, Repeat::recorded, keep_point<OperationKind::snapshot>);
   routes.add("POST", sandbox + "/restore", Access::key, Repeat::recorded, restore);
   routes.add("POST", sandbox + "/fork", Access::key, Repeat::recorded, fork);
   routes.add("GET", "/v1/tree", Access::key, Repeat::safe, tree);
