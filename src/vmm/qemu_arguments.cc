@@ -83,15 +83,9 @@ class Builder {
   }
 
  private:
-  void add(std::string_view option, std::string value) {
-    launch_.argv.emplace_back(option);
-    launch_.argv.push_back(std::move(value));
-  }
+  void add(std::string_view option, std::string value) { launch_.add(option, std::move(value)); }
 
-  int pass(Fd fd) {
-    launch_.fds.push_back(std::move(fd));
-    return kFirstPassedFd + static_cast<int>(launch_.fds.size()) - 1;
-  }
+  int pass(Fd fd) { return launch_.pass(std::move(fd)); }
 
   // A new open file description: flags and offset of a shared one could be changed by one VMM for all others. The VMM opens
   // it a last time through its own /proc, which stands in the jail for exactly this.
@@ -147,6 +141,16 @@ Result<> check(const VmSpec& spec) {
 }
 
 }  // namespace
+
+void QemuLaunch::add(std::string_view option, std::string value) {
+  argv.emplace_back(option);
+  argv.push_back(std::move(value));
+}
+
+int QemuLaunch::pass(Fd fd) {
+  fds.push_back(std::move(fd));
+  return kFirstPassedFd + static_cast<int>(fds.size()) - 1;
+}
 
 Result<QemuLaunch> qemu_launch(const VmSpec& spec, const QemuMachine& machine, Fd control, Fd tap) {
   TRY_VOID(check(spec));

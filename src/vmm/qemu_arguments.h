@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -28,6 +29,9 @@ inline constexpr std::uint32_t kConsoleBytes = 16 << 10;
 struct QemuLaunch {
   std::vector<std::string> argv;  // without argv[0]
   std::vector<Fd> fds;            // each an open file description of its own, so that no VMM can change another's flags
+
+  void add(std::string_view option, std::string value);
+  int pass(Fd fd);  // its number in the VMM
 };
 
 // `control`: a listening stream socket. `tap`: opened with IFF_VNET_HDR. Fails when a descriptor cannot be opened anew, or the

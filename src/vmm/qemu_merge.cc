@@ -33,14 +33,8 @@ class Builder {
   }
 
  private:
-  void add(std::string_view option, std::string value) {
-    launch_.argv.emplace_back(option);
-    launch_.argv.push_back(std::move(value));
-  }
-  int pass(Fd fd) {
-    launch_.fds.push_back(std::move(fd));
-    return kFirstPassedFd + static_cast<int>(launch_.fds.size()) - 1;
-  }
+  void add(std::string_view option, std::string value) { launch_.add(option, std::move(value)); }
+  int pass(Fd fd) { return launch_.pass(std::move(fd)); }
   Result<> image(const Fd& from, std::string_view node, std::string_view file, json::value backing, bool read_only) {
     TRY(Fd own, open_file(fmt::format("/proc/self/fd/{}", from.get()), read_only ? O_RDONLY : O_RDWR));
     const int set = ++sets_;
