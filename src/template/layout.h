@@ -13,9 +13,12 @@
 #include <string>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/result.h"
 
 namespace space::tmpl {
+
+struct Release;
 
 class Layout {
  public:
@@ -38,5 +41,8 @@ class Layout {
 
 // The version of a Debian package as a file name: [A-Za-z0-9.+~:-]{1,100}, no leading dot (deb-version(7)).
 bool is_version(std::string_view text);
+
+// The size, the environment and the commands that a release.json holds. What is wrong is the reader's to tell.
+void read_runtime(JsonReader& from, Release& into);
 
 }  // namespace space::tmpl

@@ -168,14 +168,7 @@ Result<Release> PublishedStore::read_content(const TemplateStore& system, const 
     out.disk_digest = inner.text("digest", 71, 71);
     if (auto done = inner.done(); !done) r.reject("disk", done.error().message);
   }
-  out.cpus = static_cast<std::uint32_t>(r.number("cpus", 1, 256));
-  out.memory_mib = static_cast<std::uint32_t>(r.number("memory_mib", 64, 1 << 20));
-  out.disk_mib = static_cast<std::uint32_t>(r.number("disk_mib", 64, 1 << 24));
-  out.env = r.text_map("env", 256, 32 << 10);
-  out.user = r.text("user", 1, 32);
-  out.workdir = r.text("workdir", 0, 4096, "");
-  out.start = r.text("start", 0, kLongestCommand, "");
-  out.ready = r.text("ready", 0, kLongestCommand, "");
+  read_runtime(r, out);
   if (auto done = r.done(); !done) return damaged(label, "release.json: " + done.error().message);
   if (out.digest != record.digest || !snapshot::is_digest(out.stands_on) || !snapshot::is_digest(out.disk_digest) || !is_version(kernel))
     return damaged(label, "release.json belongs to another digest");

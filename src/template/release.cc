@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "snapshot/blob_store.h"
 #include "template/layout.h"
 #include "template/published.h"
 
@@ -21,12 +22,6 @@ bool is_word(std::string_view text, bool dots) {
   return std::all_of(text.begin(), text.end(), [dots](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || (dots && c == '.');
   });
-}
-
-bool is_digest(std::string_view text) {
-  constexpr std::string_view prefix = "sha256:";
-  return text.starts_with(prefix) && text.size() == prefix.size() + 64 &&
-         text.find_first_not_of("0123456789abcdef", prefix.size()) == std::string_view::npos;
 }
 
 tl::unexpected<Error> not_found(std::string_view reference) {
@@ -60,7 +55,7 @@ Result<TagRecord> read_tag(const Layout& layout, const std::string& name, const 
   record.kernel = r.text("kernel", 1, 100);
   record.created_ms = r.number("created_ms", 0, INT64_MAX);
   if (auto done = r.done(); !done) return damaged(label, "its tag: " + done.error().message);
-  if (!is_digest(record.digest) || !is_version(record.kernel)) return damaged(label, "its tag names no content");
+  if (!snapshot::is_digest(record.digest) || !is_version(record.kernel)) return damaged(label, "its tag names no content");
   return record;
 }
 
@@ -79,17 +74,10 @@ Result<Release> read_content(const Layout& layout, std::string name, std::string
   release.digest = r.text("digest", 71, 71);
   release.image_digest = r.text("image_digest", 71, 71);
   r.text("tree_digest", 71, 71);
-  release.cpus = static_cast<std::uint32_t>(r.number("cpus", 1, 256));
-  release.memory_mib = static_cast<std::uint32_t>(r.number("memory_mib", 64, 1 << 20));
-  release.disk_mib = static_cast<std::uint32_t>(r.number("disk_mib", 64, 1 << 24));
-  release.env = r.text_map("env", 256, 32 << 10);
-  release.user = r.text("user", 1, 32);
-  release.workdir = r.text("workdir", 0, 4096, "");
-  release.start = r.text("start", 0, kLongestCommand, "");
-  release.ready = r.text("ready", 0, kLongestCommand, "");
+  read_runtime(r, release);
   release.rootfs_bytes = static_cast<std::uint64_t>(r.number("rootfs_bytes", 0, INT64_MAX));
   if (auto done = r.done(); !done) return damaged(label, "release.json: " + done.error().message);
-  if (release.digest != record.digest || !is_digest(release.image_digest)) return damaged(label, "release.json belongs to another digest");
+  if (release.digest != record.digest || !snapshot::is_digest(release.image_digest)) return damaged(label, "release.json belongs to another digest");
 
   release.name = std::move(name);
   release.tag = std::move(tag);
@@ -126,8 +114,19 @@ Result<std::vector<std::pair<std::string, std::string>>> tag_names(const Layout&
 
 }  // namespace
 
+void read_runtime(JsonReader& from, Release& into) {
+  into.cpus = static_cast<std::uint32_t>(from.number("cpus", 1, 256));
+  into.memory_mib = static_cast<std::uint32_t>(from.number("memory_mib", 64, 1 << 20));
+  into.disk_mib = static_cast<std::uint32_t>(from.number("disk_mib", 64, 1 << 24));
+  into.env = from.text_map("env", 256, 32 << 10);
+  into.user = from.text("user", 1, 32);
+  into.workdir = from.text("workdir", 0, 4096, "");
+  into.start = from.text("start", 0, kLongestCommand, "");
+  into.ready = from.text("ready", 0, kLongestCommand, "");
+}
+
 Result<Reference> parse_reference(std::string_view text) {
-  if (is_digest(text)) return Reference{"", "", std::string(text)};
+  if (snapshot::is_digest(text)) return Reference{"", "", std::string(text)};
   const auto colon = text.find(':');
   const auto name = text.substr(0, colon);
   const auto tag = colon == std::string_view::npos ? std::string_view("latest") : text.substr(colon + 1);
