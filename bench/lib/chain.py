@@ -9,16 +9,6 @@ EARLY, LATE = 5, 50
 AROUND = 1  # neighbours that count as well: the 4th to the 6th, the 49th to the 51st
 
 
-def change(api, sandbox, verb, body=None):
-    """An operation, waited for; it must succeed."""
-    operation = api.call('POST', f'/v1/sandboxes/{sandbox}/{verb}', body or {}, ['Prefer: wait=120'])['operation']
-    while operation['state'] in ('pending', 'running'):
-        operation = api.call('GET', f'/v1/operations/{operation["id"]}?wait=30')
-    if operation['state'] != 'succeeded':
-        raise RuntimeError(f'{verb}: {operation.get("error")}')
-    return operation
-
-
 def measure(names, quick):
     take, wake = ([], []), ([], [])
     with Server() as server:
@@ -37,7 +27,7 @@ def _chain(api, take, wake, wakes, quick):
     sandbox = api.create()
     for number in range(1, LATE + AROUND + 1):
         _work(api, sandbox, number)
-        ms, _ = timed(lambda: change(api, sandbox, 'checkpoint'))
+        ms, _ = timed(lambda: api.change(sandbox, 'checkpoint'))
         for samples, center in ((take[1], EARLY), (take[0], LATE)):
             if abs(number - center) <= AROUND:
                 samples.append(ms)
@@ -57,10 +47,10 @@ def _work(api, sandbox, number):
 
 
 def _wake(api, sandbox):
-    change(api, sandbox, 'suspend')
+    api.change(sandbox, 'suspend')
 
     def back():
-        change(api, sandbox, 'wake')
+        api.change(sandbox, 'wake')
         assert api.run(sandbox, ['true'])[1] == 0
 
     ms, _ = timed(back)

@@ -1,7 +1,6 @@
 """snapshots.overhead, snapshots.iops: what automatic snapshots of the disk cost those who work, and what many of them cost readers."""
 import json
 
-from chain import change
 from create import timed
 from report import Result
 from server import Server
@@ -99,7 +98,7 @@ def _iops(api, quick):
         _put(api, sandbox, 'reads.py', READS)
     for number in range(count):
         _shell(api, old, TOUCH % (number * 7919 % (size // 4096 - 4)))
-        change(api, old, 'snapshot')
+        api.change(old, 'snapshot')
     ours, peer = [], []
     for i in range(4 if quick else 22):
         for samples, sandbox in ((ours, old), (peer, fresh)):

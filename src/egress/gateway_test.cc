@@ -29,6 +29,12 @@ Gateway::Serve reflect() {
   };
 }
 
+// Says something at once, then waits without end.
+asio::awaitable<void> greets(http::Stream& stream) {
+  co_await send(stream, "hello\n");
+  (void)co_await receive(stream, "never");
+}
+
 TEST(Gateway, SplicesWhatATcpRuleNamesAndNothingElse) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
@@ -205,11 +211,7 @@ TEST(Gateway, DialsNoSpecialAddressWhateverTheNameResolvesTo) {
 TEST(Gateway, CutsWhatANewPolicyForbids) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
-    auto quiet = [](http::Stream& stream) -> asio::awaitable<void> {
-      co_await send(stream, "hello\n");
-      (void)co_await receive(stream, "never");
-    };
-    gateway.upstream(quiet);
+    gateway.upstream(greets);
     gateway.set(kTcp);
     auto guest = co_await gateway.dial("a.example.com");
     EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
@@ -223,11 +225,7 @@ TEST(Gateway, CutsWhatANewPolicyForbids) {
 TEST(Gateway, HoldsABurstToTheLimitOfConnections) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
-    auto quiet = [](http::Stream& stream) -> asio::awaitable<void> {
-      co_await send(stream, "hello\n");
-      (void)co_await receive(stream, "never");
-    };
-    gateway.upstream(quiet);
+    gateway.upstream(greets);
     gateway.set(kTcp, "[]", R"({"connections":2})");
     // The first one says what is dialled; the others wait in the queue together, for one round of the loop that accepts them.
     std::vector<std::unique_ptr<http::Stream>> guests;
@@ -306,11 +304,7 @@ TEST(Gateway, CarriesWebSocketsAndNoOtherUpgrade) {
 TEST(Gateway, CutsWhatALaterRangeRuleDenies) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
-    auto greet = [](http::Stream& stream) -> asio::awaitable<void> {
-      co_await send(stream, "hello\n");
-      (void)co_await receive(stream, "never");
-    };
-    gateway.upstream(greet);
+    gateway.upstream(greets);
     gateway.set(kTcp);
     auto guest = co_await gateway.dial("a.example.com");
     EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
@@ -325,11 +319,7 @@ TEST(Gateway, CutsWhatALaterRangeRuleDenies) {
 TEST(Gateway, MonitorsWithoutRefusingAndSaysWhatWouldHaveSufficed) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
-    auto greet = [](http::Stream& stream) -> asio::awaitable<void> {
-      co_await send(stream, "hello\n");
-      (void)co_await receive(stream, "never");
-    };
-    gateway.upstream(greet);
+    gateway.upstream(greets);
     gateway.set(R"({"mode":"allowlist","monitor":true,"rules":[]})");
     for (const char* to : {"a.example.com", "127.0.0.1"}) {
       auto guest = co_await gateway.dial(to);
