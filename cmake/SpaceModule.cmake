@@ -21,7 +21,7 @@ function(space_module NAME)
     target_link_libraries(space_${NAME} INTERFACE space_options ${M_LINK})
   endif()
 
-  if(TESTS AND NOT SPACE_FUZZ)
+  if(TESTS)
     add_executable(${NAME}_test ${TESTS})
     target_link_libraries(${NAME}_test PRIVATE space_${NAME} GTest::gmock GTest::gtest_main)
     space_precompile(${NAME}_test)
@@ -42,7 +42,7 @@ endfunction()
 
 # Every target shares the one precompiled header of src/base, which holds the heavy library headers (Asio, JSON, fmt).
 function(space_precompile TARGET)
-  if(NOT SPACE_PCH OR SPACE_FUZZ)
+  if(NOT SPACE_PCH)
     return()
   endif()
   if(TARGET space_pch)
