@@ -103,14 +103,14 @@ class Result:
 
 
 class Api:
-    """`contract`: what judges every answer (contract.py); None judges nothing."""
+    """`contract`: what judges every answer (contract.py); None judges nothing. `tls`: an ssl.SSLContext for https."""
 
-    def __init__(self, url, key, contract=None):
+    def __init__(self, url, key, contract=None, tls=None):
         parts = urllib.parse.urlsplit(url)
-        self.url, self.host, self.port, self.key, self.contract = url, parts.hostname, parts.port, key, contract
+        self.url, self.host, self.port, self.key, self.contract, self.tls = url, parts.hostname, parts.port, key, contract, tls
 
     def with_key(self, key):
-        return Api(self.url, key, self.contract)
+        return Api(self.url, key, self.contract, self.tls)
 
     def judged(self, method, path, body, answer):
         if self.contract is not None:
@@ -118,6 +118,8 @@ class Api:
         return answer
 
     def connection(self, timeout=60):
+        if self.tls is not None:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def headers(self, extra=None):

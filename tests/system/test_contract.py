@@ -93,6 +93,20 @@ class Contract(ServerTest):
                 body = json.dumps(BODIES.get(name, {})).encode() if self.takes_json(operation) else b""
                 self.assertRefused(self.api.call(method, target, body, {"Idempotency-Key": "two words"}), 400, "invalid_header")
 
+    def test_a_repeated_change_is_answered_from_what_was_kept(self):
+        path, octets = self.sandbox.path, {"Content-Type": "application/octet-stream"}
+        digest, name = hashlib.sha256(b"uploaded twice").hexdigest(), f"twice:{time.time_ns()}"
+        for method, target, body in (("PUT", f"{path}/egress", {"policy": {"mode": "none"}}), ("PUT", f"{path}/snapshots", {"every_s": 0}),
+                                     ("PUT", f"{path}/public-ports/9000", None), ("DELETE", f"{path}/public-ports/9000", None), ("PUT", f"/v1/uploads/{digest}", b"uploaded twice"),
+                                     ("POST", "/v1/builds", {"name": name, "steps": [{"type": "RUN", "args": ["sleep 600"]}]})):
+            with self.subTest(f"{method} {target}"):
+                headers = {"Idempotency-Key": f"{time.time_ns()}", **(octets if isinstance(body, bytes) else {})}
+                first, again = (self.api.call(method, target, body, headers) for _ in range(2))
+                self.assertLess(first.status, 300, first.body)
+                self.assertEqual((again.status, again.body, again.headers["Idempotency-Replayed"]), (first.status, first.body, "true"))
+                if target == "/v1/builds":
+                    self.api.ok("DELETE", f"/v1/builds/{first.json['id']}")
+
     def test_every_path_names_the_methods_that_it_answers_to(self):
         for path, item in self.contract.document["paths"].items():
             known = {method.upper() for method in item if method != "parameters"}
