@@ -17,8 +17,8 @@ constexpr int kMostLinks = 40;  // as the kernel
 constexpr std::uint64_t kFlushEvery = 8 << 20;  // starts the disk early, so that the last sync has little left
 
 tl::unexpected<Error> not_a_file(const std::string& path, mode_t mode) {
-  if (S_ISDIR(mode)) return fail(ErrorKind::invalid_argument, "is_a_directory", fmt::format("{} is a folder", path));
-  return fail(ErrorKind::invalid_argument, "not_a_file", fmt::format("{} is a device, a pipe or a socket", path));
+  if (S_ISDIR(mode)) return fail(ErrorKind::invalid_argument, "is_a_directory", fmt::format("{} is a folder", path), "name a file in it, or list it");
+  return fail(ErrorKind::invalid_argument, "not_a_file", fmt::format("{} is a device, a pipe or a socket", path), "use it from a command in the sandbox");
 }
 
 bool is_refused(int error) { return error == EACCES || error == EPERM || error == EROFS || error == ENOENT; }

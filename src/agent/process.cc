@@ -275,7 +275,7 @@ void Process::kill_group(int number) {
 }
 
 Result<> Process::signal(int number) {
-  const auto ended = [] { return fail(ErrorKind::gone, "process_exited", "the process has ended"); };
+  const auto ended = [] { return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how"); };
   switch (state_) {
     case ProcessState::exited: return ended();
     case ProcessState::created:
@@ -292,8 +292,8 @@ Result<> Process::signal(int number) {
 }
 
 Result<> Process::resize(TerminalSize size) {
-  if (!command_.terminal) return fail(ErrorKind::conflict, "not_a_terminal", "the process was not created with a terminal");
-  if (state_ == ProcessState::exited || status_) return fail(ErrorKind::gone, "process_exited", "the process has ended");
+  if (!command_.terminal) return fail(ErrorKind::conflict, "not_a_terminal", "the process was not created with a terminal", "create it with pty");
+  if (state_ == ProcessState::exited || status_) return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
   command_.terminal = size;
   if (!out_.open) return {};  // not started: it will start with this size
   const winsize value = window_size(size);

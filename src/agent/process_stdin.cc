@@ -26,7 +26,7 @@ Task<Process::StdinTurn> Process::stdin_turn() {
     co_await started_.wait_for(left);
   }
   while (stdin_busy_) co_await stdin_free_.wait();
-  if (state_ == ProcessState::exited) co_return fail(ErrorKind::gone, "process_exited", "the process has ended");
+  if (state_ == ProcessState::exited) co_return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
   if (!stdin_.is_open()) co_return stdin_closed();
   stdin_busy_ = true;
   co_return StdinTurn(shared_from_this());

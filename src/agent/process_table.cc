@@ -31,8 +31,8 @@ Result<std::shared_ptr<Process>> ProcessTable::create(Command command) {
 Result<std::shared_ptr<Process>> ProcessTable::find(std::uint32_t number) {
   forget_old();
   if (const auto found = processes_.find(number); found != processes_.end()) return found->second;
-  if (number > 0 && number < next_) return fail(ErrorKind::gone, "process_forgotten", fmt::format("process {} ended too long ago", number));
-  return fail(ErrorKind::not_found, "process_not_found", fmt::format("there is no process {}", number));
+  if (number > 0 && number < next_) return fail(ErrorKind::gone, "process_forgotten", fmt::format("process {} ended too long ago", number), "run it again; how one ended is kept for ten minutes");
+  return fail(ErrorKind::not_found, "process_not_found", fmt::format("there is no process {}", number), "list those that there are");
 }
 
 std::vector<std::shared_ptr<Process>> ProcessTable::list() {

@@ -70,7 +70,7 @@ Result<std::uint64_t> query_number(const http::Target& target, std::string_view 
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || text->empty() || value > most)
-    return fail(ErrorKind::invalid_argument, "invalid_query", fmt::format("{} must be a whole number up to {}", name, most));
+    return fail(ErrorKind::invalid_argument, "invalid_query", fmt::format("{} must be a whole number up to {}", name, most), "send such a number");
   return value;
 }
 

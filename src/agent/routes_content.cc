@@ -23,7 +23,7 @@ Result<UploadOptions> upload_options(const FileRequest& request, const http::Tar
   TRY(options.parents, query_flag(target, "parents"));
   if (const auto mode = target.query_value("mode")) {
     if (mode->empty() || mode->size() > 4 || mode->find_first_not_of("01234567") != std::string::npos)
-      return fail(ErrorKind::invalid_argument, "invalid_query", "mode must be an octal number such as 0644");
+      return fail(ErrorKind::invalid_argument, "invalid_query", "mode must be an octal number", "send for example 0644");
     mode_t value = 0;
     for (const char c : *mode) value = value * 8 + static_cast<mode_t>(c - '0');
     options.mode = value;
@@ -35,7 +35,7 @@ Result<UploadOptions> upload_options(const FileRequest& request, const http::Tar
     options.group = user.gid;
     if (colon != std::string::npos) {
       options.group = request.accounts->group_id(owner->substr(colon + 1));
-      if (!options.group) return fail(ErrorKind::invalid_argument, "unknown_group", "there is no such group in the sandbox");
+      if (!options.group) return fail(ErrorKind::invalid_argument, "unknown_group", "there is no such group in the sandbox", "see /etc/group there");
     }
   }
   return options;

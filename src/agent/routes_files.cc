@@ -45,7 +45,7 @@ Task<> get_list(Agent& agent, http::Exchange& exchange) {
   list.path = request.path;
   CO_TRY(const std::uint64_t depth, query_number(exchange.target(), "depth", kMostDepth, 1));
   CO_TRY(const std::uint64_t limit, query_number(exchange.target(), "limit", kMostEntries, kUsualEntries));
-  if (depth < 1 || limit < 1) co_return fail(ErrorKind::invalid_argument, "invalid_query", "depth and limit start at 1");
+  if (depth < 1 || limit < 1) co_return fail(ErrorKind::invalid_argument, "invalid_query", "depth and limit start at 1", "send 1 or more");
   list.depth = static_cast<int>(depth);
   list.limit = limit;
   list.after = exchange.target().query_value("after").value_or("");

@@ -22,14 +22,14 @@ Result<std::vector<std::string>> read_argv(JsonReader& r) {
   const auto shell = r.optional_text("shell", kLongestArgument);
   TRY_VOID(r.done());
   if (shell.has_value() == !argv.empty() || (shell && shell->empty()) || (!argv.empty() && argv[0].empty()))
-    return fail(ErrorKind::invalid_argument, "invalid_command", "give either argv, whose first part is the program, or a shell line");
+    return fail(ErrorKind::invalid_argument, "invalid_command", "a command is either argv, whose first part is the program, or a shell line", "give one of the two");
   if (shell) {
     // Not a login shell: its profile would override the environment that was asked for, and might read from stdin.
     const bool bash = ::access("/bin/bash", X_OK) == 0;
     argv = {bash ? "/bin/bash" : "/bin/sh", "-c", *shell};
   }
   for (const std::string& part : argv)
-    if (part.find('\0') != std::string::npos) return fail(ErrorKind::invalid_argument, "invalid_command", "a command line cannot hold a NUL");
+    if (part.find('\0') != std::string::npos) return fail(ErrorKind::invalid_argument, "invalid_command", "a command line cannot hold a NUL", "hand such bytes on through a file or standard input");
   return argv;
 }
 
@@ -99,7 +99,7 @@ Result<std::shared_ptr<Process>> find_process(Agent& agent, const http::Exchange
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size())
-    return fail(ErrorKind::not_found, "process_not_found", "the number of a process is digits");
+    return fail(ErrorKind::not_found, "process_not_found", "the number of a process is digits", "list those that there are");
   return agent.processes.find(number);
 }
 

@@ -87,7 +87,7 @@ Task<> send_file(Agent& agent, http::Exchange& exchange, const OpenedFile& opene
     const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), end - at));
     CO_TRY(const std::size_t n, co_await read_at(agent, opened.file, std::span(piece).first(want), at));
     // The promised length cannot be kept: the connection is cut by this error, so nobody takes the part for the whole.
-    if (n == 0) co_return fail(ErrorKind::conflict, "file_changed", "the file became shorter while it was read");
+    if (n == 0) co_return fail(ErrorKind::conflict, "file_changed", "the file became shorter while it was read", "read it again");
     CO_TRY_VOID(co_await exchange.write(std::span(piece).first(n)));
     at += n;
   }

@@ -93,7 +93,7 @@ Result<std::string> absolute_path(std::string_view given, const User& user) {
   else
     path = fmt::format("{}/{}", user.home, given);
   if (given.empty() || path.size() > kLongestPath || path.find('\0') != std::string::npos)
-    return fail(ErrorKind::invalid_argument, "invalid_path", "a path must have 1 to 4095 bytes and no NUL");
+    return fail(ErrorKind::invalid_argument, "invalid_path", "a path must have 1 to 4095 bytes and no NUL", "check the path");
   return path;
 }
 

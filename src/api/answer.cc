@@ -81,4 +81,23 @@ Task<> change_sandbox(Services& services, http::Exchange& exchange, OperationKin
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
+Task<> carry_to_node(Services& services, http::Exchange& exchange, http::ProxyOptions options) {
+  options.drop_prefix = "Space-";
+  for (const char* name : {"Cookie", "Prefer", "Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}) options.drop_headers.emplace_back(name);
+  if (const std::string& tenant = tenant_of(exchange); !tenant.empty()) {
+    options.drop_headers.emplace_back("Authorization");
+    options.set_headers.set("Space-Tenant", tenant);
+  }
+  options.set_headers.set("Space-Request", exchange.attributes["request"]);
+  auto done = co_await http::forward(exchange, services.node.forwarding(), std::move(options));
+  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
+  co_return done;
+}
+
+Task<> answer_from_node(Services& services, http::Exchange& exchange, std::string target) {
+  http::ProxyOptions options;
+  options.target = std::move(target);
+  co_return co_await carry_to_node(services, exchange, std::move(options));
+}
+
 }  // namespace space::api

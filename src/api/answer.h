@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "api/services.h"
+#include "http/proxy.h"
 #include "http/server.h"
 
 namespace space::api {
@@ -22,7 +23,11 @@ control::Operation new_operation(const Services& services, const http::Exchange&
 // A change that needs nothing but the sandbox's id; the request has an empty body.
 Task<> change_sandbox(Services& services, http::Exchange& exchange, control::OperationKind kind);
 
-// What node keeps itself is asked there: the request goes on to `target` under the tenant's name.
+// Carries the request on to node, under the tenant's name, or under its attach token when that is all it has. What is meant for this
+// role, and what only roles may say, stays here.
+Task<> carry_to_node(Services& services, http::Exchange& exchange, http::ProxyOptions options);
+
+// What node keeps itself is asked there: the request goes on to `target`.
 Task<> answer_from_node(Services& services, http::Exchange& exchange, std::string target);
 
 }  // namespace space::api

@@ -68,9 +68,7 @@ class Ports {
  private:
   Task<> carry(Observed& exchange, wire::PortAddress address) {
     http::ProxyOptions options;
-    for (const auto& [name, value] : exchange.headers().fields())
-      if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
-
+    options.drop_prefix = "Space-";
     const bool has_key = exchange.headers().get("Authorization").starts_with("Bearer sk_");
     std::string token(exchange.headers().get(kTrafficToken));
     if (token.empty()) token = exchange.headers().get(kE2bToken);

@@ -134,6 +134,15 @@ Result<> Query::done() {
   return {};
 }
 
+Result<> no_query(const http::Exchange& exchange) { return Query(exchange.target()).done(); }
+
+Result<std::optional<std::int64_t>> read_event_id(std::string_view text) {
+  if (text.empty()) return std::optional<std::int64_t>();
+  const auto id = whole_number(text);
+  if (!id || *id < 0) return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id is a whole number here", "send an id that an event carried");
+  return id;
+}
+
 control::Page read_page(Query& query) {
   control::Page page;
   page.limit = static_cast<std::size_t>(query.number("limit", 1, 200, 50));

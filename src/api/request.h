@@ -47,6 +47,12 @@ class Query {
   std::optional<Error> error_;
 };
 
+// For a request that has no parameters in its query.
+Result<> no_query(const http::Exchange& exchange);
+
+// The number in a Last-Event-ID or an `after`; nothing when there is none. What is no whole number: invalid_event_id.
+Result<std::optional<std::int64_t>> read_event_id(std::string_view text);
+
 // limit= and after=.
 control::Page read_page(Query& query);
 std::string write_cursor(std::int64_t sequence);

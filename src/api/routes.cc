@@ -4,6 +4,7 @@
 
 #include "api/idempotency.h"
 #include "api/observed.h"
+#include "api/request.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -77,6 +78,7 @@ void write_log(Services& services, const Observed& exchange, const Result<>& res
 
 Task<> handle(Services& services, const Route& route, Observed& exchange) {
   CO_TRY_VOID(co_await identify(services, route.access, exchange));
+  if (route.repeat == Repeat::recorded) CO_TRY_VOID(no_query(exchange));
   if (route.repeat == Repeat::safe || route.repeat == Repeat::recorded) co_return co_await route.handler(services, exchange);
   co_return co_await answer_once(services, exchange, route);
 }

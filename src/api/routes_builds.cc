@@ -46,6 +46,7 @@ json::object render_build(const build::Build& b) {
 }
 
 Task<> publish(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const json::object body, co_await read_json(exchange));
   JsonReader r(body);
   build::Builds::Publish wanted;
@@ -67,6 +68,7 @@ Task<> publish(Services& services, http::Exchange& exchange) {
 
 // {"name": NAME:TAG, and the fields of build/spec.h}
 Task<> create(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY_VOID(check_media_type(exchange));
   CO_TRY(const std::string text, co_await exchange.read_body(kBuildLimit));
   CO_TRY(json::object body, parse_json_object(text, kBuildLimit));
@@ -86,8 +88,7 @@ Task<> create(Services& services, http::Exchange& exchange) {
 }
 
 Task<> list(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   json::array items;
   for (const build::Build& one : services.builds->list(tenant_of(exchange))) items.push_back(render_build(one));
   const json::object out{{"builds", std::move(items)}};
@@ -95,13 +96,13 @@ Task<> list(Services& services, http::Exchange& exchange) {
 }
 
 Task<> get(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const build::Build found, services.builds->find(tenant_of(exchange), exchange.param("build")));
   co_return co_await exchange.reply(http::json_response(200, json::serialize(render_build(found))));
 }
 
 Task<> cancel(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const build::Build found, co_await services.builds->cancel(tenant_of(exchange), exchange.param("build")));
   co_return co_await exchange.reply(http::json_response(202, json::serialize(render_build(found))));
 }
@@ -130,13 +131,11 @@ Task<> stream(Services& services, http::Exchange& exchange, std::string tenant, 
 }
 
 Task<> logs(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   const std::string id = exchange.param("build");
   CO_TRY_VOID(services.builds->find(tenant_of(exchange), id));
-  std::size_t from = 0;
-  const std::string_view last = exchange.headers().get("Last-Event-ID");
-  if (!last.empty() && last.size() < 9 && last.find_first_not_of("0123456789") == last.npos) from = std::stoul(std::string(last));
+  CO_TRY(const auto last, read_event_id(exchange.headers().get("Last-Event-ID")));
+  const auto from = static_cast<std::size_t>(last.value_or(0));
   ++services.counters.streams;
   auto result = co_await http::until_disconnected(exchange, stream(services, exchange, tenant_of(exchange), id, from));
   --services.counters.streams;
@@ -150,6 +149,7 @@ Result<std::string> upload_name(const http::Exchange& exchange) {
 }
 
 Task<> upload_state(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const std::string name, upload_name(exchange));
   build::Builds& builds = *services.builds;
   const std::string tenant = tenant_of(exchange);
@@ -160,6 +160,7 @@ Task<> upload_state(Services& services, http::Exchange& exchange) {
 }
 
 Task<> upload(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const std::string name, upload_name(exchange));
   CO_TRY_VOID(co_await services.builds->receive(exchange, tenant_of(exchange), name, true));
   const json::object out{{"digest", name}, {"present", true}};
@@ -170,13 +171,13 @@ Task<> upload(Services& services, http::Exchange& exchange) {
 
 void add_build_routes(Routes& routes) {
   routes.add("POST", "/v1/templates", Access::publish, Repeat::kept, publish);
-  routes.add("POST", "/v1/builds", Access::publish, Repeat::safe, create);  // a second one of the same name is refused
+  routes.add("POST", "/v1/builds", Access::publish, Repeat::streamed, create);  // a build may be larger than what `kept` reads
   routes.add("GET", "/v1/builds", Access::key, Repeat::safe, list);
   routes.add("GET", "/v1/builds/{build}", Access::key, Repeat::safe, get);
-  routes.add("DELETE", "/v1/builds/{build}", Access::publish, Repeat::safe, cancel);
+  routes.add("DELETE", "/v1/builds/{build}", Access::publish, Repeat::kept, cancel);
   routes.add("GET", "/v1/builds/{build}/logs", Access::key, Repeat::safe, logs);
   routes.add("GET", "/v1/uploads/{digest}", Access::publish, Repeat::safe, upload_state);
-  routes.add("PUT", "/v1/uploads/{digest}", Access::publish, Repeat::safe, upload);
+  routes.add("PUT", "/v1/uploads/{digest}", Access::publish, Repeat::streamed, upload);
 }
 
 }  // namespace space::api

@@ -2,12 +2,12 @@
 // by node; bytes stream through with constant memory.
 #include <fmt/format.h>
 
+#include "api/answer.h"
 #include "api/request.h"
 #include "api/routes.h"
 #include "api/waking.h"
 #include "base/encoding.h"
 #include "base/random.h"
-#include "http/proxy.h"
 
 namespace space::api {
 namespace {
@@ -41,8 +41,6 @@ std::string target_for_node(const http::Target& target) {
   return out;
 }
 
-bool starts_with_no_case(std::string_view text, std::string_view start) { return text.size() >= start.size() && http::equal_no_case(text.substr(0, start.size()), start); }
-
 enum class Carried { short_answer, events, typed };  // typed: a body with any time between its pieces
 
 Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
@@ -69,17 +67,7 @@ Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   options.target = target_for_node(exchange.target());
   options.event_stream = what == Carried::events;
   options.slow_body = what == Carried::typed;
-  for (const auto& [name, value] : exchange.headers().fields())
-    if (starts_with_no_case(name, "Space-")) options.drop_headers.push_back(name);
-  for (const char* name : {"Cookie", "Prefer", "Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}) options.drop_headers.emplace_back(name);
-  if (!by_token) {
-    options.drop_headers.emplace_back("Authorization");
-    options.set_headers.set("Space-Tenant", tenant);
-  }
-  options.set_headers.set("Space-Request", exchange.attributes["request"]);
-  auto done = co_await http::forward(exchange, services.node.forwarding(), std::move(options));
-  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
-  co_return done;
+  co_return co_await carry_to_node(services, exchange, std::move(options));
 }
 
 // The agent takes fields that it does not know, for the sake of later versions; clients are told about theirs.

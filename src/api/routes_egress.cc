@@ -46,8 +46,7 @@ Task<json::object> with_state(control::Egress& egress, EgressSettings settings) 
 }
 
 Task<> get_policy(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY(EgressSettings settings, co_await services.store.find_egress(tenant_of(exchange), std::move(id)));
@@ -56,6 +55,7 @@ Task<> get_policy(Services& services, http::Exchange& exchange) {
 }
 
 Task<> put_policy(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY_VOID(check_media_type(exchange));
   CO_TRY(const std::string raw, co_await exchange.read_body(kPolicyLimit));
@@ -78,6 +78,7 @@ Task<> put_policy(Services& services, http::Exchange& exchange) {
 }
 
 Task<> explain(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(const json::object body, co_await read_json(exchange));
   JsonReader reader(body);
@@ -95,8 +96,7 @@ Task<> explain(Services& services, http::Exchange& exchange) {
 }
 
 Task<> observed(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY_VOID(co_await services.store.find_egress(tenant_of(exchange), id));
@@ -114,8 +114,7 @@ Task<> carry_log(Services& services, http::Exchange& exchange, std::string sandb
   if (!follow.empty() && follow != "true" && follow != "false") query.reject("follow", "must be true or false");
   CO_TRY_VOID(query.done());
   if (const auto header = exchange.headers().get("Last-Event-ID"); !header.empty()) after = header;
-  if (after.size() > 20 || after.find_first_not_of("0123456789") != std::string::npos)
-    co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id is a whole number", "send an id that an event carried");
+  CO_TRY_VOID(read_event_id(after));
   CO_TRY(control::Egress* const egress, gateway(services));
   http::ProxyOptions options;
   options.target = "/audit?tenant=" + percent_encode(tenant_of(exchange)) + "&follow=" + (follow == "true" ? "true" : "false");
@@ -195,8 +194,7 @@ Task<> put_credential(Services& services, http::Exchange& exchange) {
 
 // What a client seals a credential to, and the tenant that the box is for.
 Task<> credential_key(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY(json::object answer, co_await egress->ask("GET", "/sealing-key"));
   answer["tenant"] = tenant_of(exchange);
@@ -204,8 +202,7 @@ Task<> credential_key(Services& services, http::Exchange& exchange) {
 }
 
 Task<> list_credentials(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
   std::string target = "/credentials/" + percent_encode(tenant_of(exchange));
   CO_TRY(const json::object answer, co_await egress->ask("GET", std::move(target)));
@@ -213,6 +210,7 @@ Task<> list_credentials(Services& services, http::Exchange& exchange) {
 }
 
 Task<> delete_credential(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string target, credential_target(exchange));
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY_VOID(co_await egress->ask("DELETE", std::move(target)));
@@ -237,13 +235,13 @@ Task<> answer_ports(Services& services, http::Exchange& exchange, std::string id
 }
 
 Task<> list_ports(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   co_return co_await answer_ports(services, exchange, std::move(id));
 }
 
 Task<> change_port(Services& services, http::Exchange& exchange, bool is_public) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(const std::uint16_t port, port_of(exchange));
   CO_TRY_VOID(co_await services.store.set_port(tenant_of(exchange), id, port, is_public));
@@ -276,18 +274,18 @@ Result<std::string> egress_document(const json::value& value) {
 void add_egress_routes(Routes& routes) {
   const std::string sandbox = "/v1/sandboxes/{id}";
   routes.add("GET", sandbox + "/egress", Access::key, Repeat::safe, get_policy);
-  routes.add("PUT", sandbox + "/egress", Access::key, Repeat::safe, put_policy);  // idempotent by its generation
+  routes.add("PUT", sandbox + "/egress", Access::key, Repeat::streamed, put_policy);  // a policy may be larger than what `kept` reads
   routes.add("POST", sandbox + "/egress/explain", Access::key, Repeat::safe, explain);
   routes.add("GET", sandbox + "/egress/observed", Access::key, Repeat::safe, observed);
   routes.add("GET", sandbox + "/egress/log", Access::key, Repeat::safe, sandbox_log);
   routes.add("GET", "/v1/egress/log", Access::key, Repeat::safe, tenant_log);
   routes.add("GET", "/v1/credential-key", Access::key, Repeat::safe, credential_key);
   routes.add("GET", "/v1/credentials", Access::key, Repeat::safe, list_credentials);
-  routes.add("PUT", "/v1/credentials/{name}", Access::key, Repeat::safe, put_credential);  // nothing of it is kept for a repetition
-  routes.add("DELETE", "/v1/credentials/{name}", Access::key, Repeat::safe, delete_credential);
+  routes.add("PUT", "/v1/credentials/{name}", Access::key, Repeat::safe, put_credential);  // nothing of it may be kept, not even its digest
+  routes.add("DELETE", "/v1/credentials/{name}", Access::key, Repeat::kept, delete_credential);
   routes.add("GET", sandbox + "/public-ports", Access::key, Repeat::safe, list_ports);
-  routes.add("PUT", sandbox + "/public-ports/{port}", Access::key, Repeat::safe, open_port);
-  routes.add("DELETE", sandbox + "/public-ports/{port}", Access::key, Repeat::safe, close_port);
+  routes.add("PUT", sandbox + "/public-ports/{port}", Access::key, Repeat::kept, open_port);
+  routes.add("DELETE", sandbox + "/public-ports/{port}", Access::key, Repeat::kept, close_port);
 }
 
 }  // namespace space::api

@@ -1,8 +1,6 @@
 // The tenant's events as they happen, and again from any event that is still kept.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "api/render.h"
 #include "api/request.h"
 #include "api/routes.h"
@@ -40,11 +38,9 @@ Task<> events(Services& services, http::Exchange& exchange) {
   if (const auto header = exchange.headers().get("Last-Event-ID"); !header.empty()) from = header;  // a reconnecting client's word goes first
   CO_TRY(const control::EventWindow window, co_await services.store.event_window());
   std::int64_t after = window.last;  // without a position: what happens from now on
-  if (!from.empty()) {
-    const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), after);
-    if (error != std::errc() || end != from.data() + from.size() || after < 0)
-      co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id is a whole number", "send an id that an event carried, or 0 for all that is kept");
-    if (after == 0) after = window.first - 1;
+  CO_TRY(const auto position, read_event_id(from));
+  if (position) {
+    after = *position == 0 ? window.first - 1 : *position;  // 0: all that is kept
     if (after < window.first - 1 || after > window.last) {
       const Error outside{ErrorKind::conflict, "outside_window", fmt::format("events {} to {} are kept", window.first, window.last),
                           "read the present state (GET /v1/sandboxes), then go on from `last`"};

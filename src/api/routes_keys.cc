@@ -21,6 +21,7 @@ Result<std::string> whose(const http::Exchange& exchange, std::optional<std::str
 }
 
 Task<> create_key(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(const json::object body, co_await read_json(exchange));
   JsonReader reader(body);
   std::string name = reader.text("name", 1, 128);
@@ -59,6 +60,7 @@ Task<> list_keys(Services& services, http::Exchange& exchange) {
 }
 
 Task<> revoke_key(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   const std::string id = exchange.param("key");
   if (!is_id(id)) co_return fail(ErrorKind::not_found, "key_not_found", "there is no such key", "list what there is: GET /v1/keys");
   std::string tenant = tenant_of(exchange);

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "control/checkpoints.h"
-#include "http/proxy.h"
 
 namespace space::api {
 namespace {
@@ -166,14 +165,12 @@ Task<> list(Services& services, http::Exchange& exchange) {
 }
 
 Task<> tree(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   co_return co_await answer_from_node(services, exchange, "/v1/tree");
 }
 
 Task<> one(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   const std::string& id = exchange.param("checkpoint");
   if (!is_id(id)) co_return fail(checkpoint_not_found());
   co_return co_await answer_from_node(services, exchange, "/v1/checkpoints/" + id);
@@ -185,19 +182,6 @@ Task<> change(Services& services, http::Exchange& exchange) {
 }
 
 }  // namespace
-
-Task<> answer_from_node(Services& services, http::Exchange& exchange, std::string target) {
-  http::ProxyOptions options;
-  options.target = std::move(target);
-  for (const auto& [name, value] : exchange.headers().fields())
-    if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "space-")) options.drop_headers.push_back(name);
-  for (const char* name : {"Authorization", "Cookie", "Prefer", "Idempotency-Key"}) options.drop_headers.emplace_back(name);
-  options.set_headers.set("Space-Tenant", tenant_of(exchange));
-  options.set_headers.set("Space-Request", exchange.attributes["request"]);
-  auto done = co_await http::forward(exchange, services.node.forwarding(), std::move(options));
-  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
-  co_return done;
-}
 
 void add_life_routes(Routes& routes) {
   const std::string sandbox = "/v1/sandboxes/{id}";

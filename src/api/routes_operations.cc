@@ -55,6 +55,7 @@ Task<> list(Services& services, http::Exchange& exchange) {
 }
 
 Task<> cancel(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, operation_id(exchange));
   exchange.attributes["operation"] = id;
   CO_TRY(const json::object body, co_await read_json(exchange));
@@ -89,13 +90,13 @@ Task<> stream(Services& services, http::Exchange& exchange, Operation operation,
 Task<> events(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string id, operation_id(exchange));
   exchange.attributes["operation"] = id;
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
-  const std::string_view last = exchange.headers().get("Last-Event-ID");
-  const int seen = last == "1" ? 1 : last == "2" ? 2 : last == "3" ? 3 : 0;
+  CO_TRY_VOID(no_query(exchange));
+  CO_TRY(const auto last, read_event_id(exchange.headers().get("Last-Event-ID")));
+  const std::int64_t seen = last.value_or(0);
+  if (seen > 3) co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an operation's events have the ids 1, 2 and 3", "send the id of the last one that came");
   CO_TRY(Operation operation, co_await services.engine.find(tenant_of(exchange), std::move(id)));
   ++services.counters.streams;
-  auto result = co_await http::until_disconnected(exchange, stream(services, exchange, std::move(operation), seen));
+  auto result = co_await http::until_disconnected(exchange, stream(services, exchange, std::move(operation), static_cast<int>(seen)));
   --services.counters.streams;
   co_return result;
 }

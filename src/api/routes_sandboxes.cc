@@ -92,8 +92,7 @@ Task<> create(Services& services, http::Exchange& exchange) {
 Task<> remove(Services& services, http::Exchange& exchange) { return change_sandbox(services, exchange, OperationKind::remove); }
 
 Task<> get(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(const Sandbox sandbox, co_await services.store.find_sandbox(tenant_of(exchange), std::move(id)));
   co_return co_await exchange.reply(http::json_response(200, json::serialize(render(sandbox))));

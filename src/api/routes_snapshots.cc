@@ -9,8 +9,7 @@ namespace {
 
 // Node keeps this with the sandbox, and checks what is asked for.
 Task<> settings(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   const std::string target = "/v1/sandboxes/" + id + "/snapshots";
   CO_TRY_VOID(co_await services.store.find_sandbox(tenant_of(exchange), std::move(id)));
@@ -22,7 +21,7 @@ Task<> settings(Services& services, http::Exchange& exchange) {
 void add_snapshot_routes(Routes& routes) {
   const std::string sandbox = "/v1/sandboxes/{id}";
   routes.add("GET", sandbox + "/snapshots", Access::key, Repeat::safe, settings);
-  routes.add("PUT", sandbox + "/snapshots", Access::key, Repeat::safe, settings);
+  routes.add("PUT", sandbox + "/snapshots", Access::key, Repeat::kept, settings);
 }
 
 }  // namespace space::api

@@ -1,6 +1,7 @@
 // Health, version, templates, the contract itself, figures.
 #include <fmt/format.h>
 
+#include "api/answer.h"
 #include "api/openapi.h"
 #include "api/render.h"
 #include "api/request.h"
@@ -18,6 +19,7 @@ Task<> health(Services& services, http::Exchange& exchange) {
 
 // What node says of itself goes through; without it the rest is still an answer.
 Task<> version(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   json::object out{{"version", SPACE_VERSION}, {"api", "v1"}, {"driver", nullptr}, {"accelerator", nullptr}, {"vmm_version", nullptr}, {"node", "ok"}};
   auto info = co_await services.node.info();
   if (!info) {
@@ -35,24 +37,9 @@ Task<> openapi(Services&, http::Exchange& exchange) {
   co_return co_await exchange.reply(std::move(response));
 }
 
-Task<> forward_to_node(Services& services, http::Exchange& exchange, std::string method, std::string target) {
-  http::Request request;
-  request.method = std::move(method);
-  request.target = std::move(target);
-  auto answer = co_await services.node.forwarding().request(std::move(request));
-  if (!answer) co_return fail(control::node_unavailable(answer.error().message));
-  if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
-  http::Response response;
-  response.status = answer->status;
-  if (!answer->body.empty()) response.headers.set("Content-Type", "application/json");
-  response.body = std::move(answer->body);
-  co_return co_await exchange.reply(std::move(response));
-}
-
 Task<> list_templates(Services& services, http::Exchange& exchange) {
-  Query query(exchange.target());
-  CO_TRY_VOID(query.done());
-  co_return co_await forward_to_node(services, exchange, "GET", "/v1/templates");
+  CO_TRY_VOID(no_query(exchange));
+  co_return co_await answer_from_node(services, exchange, "/v1/templates");
 }
 
 Result<std::string> template_target(const http::Exchange& exchange) {
@@ -63,19 +50,22 @@ Result<std::string> template_target(const http::Exchange& exchange) {
 }
 
 Task<> get_template(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string target, template_target(exchange));
-  co_return co_await forward_to_node(services, exchange, "GET", std::move(target));
+  co_return co_await answer_from_node(services, exchange, std::move(target));
 }
 
 Task<> delete_template(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string target, template_target(exchange));
   services.node.forget_template_sizes();
   if (services.builds) co_await services.builds->forget_layers_on(tenant_of(exchange), exchange.param("ref"));
-  co_return co_await forward_to_node(services, exchange, "DELETE", std::move(target));
+  co_return co_await answer_from_node(services, exchange, std::move(target));
 }
 
 // Prometheus text format 0.0.4.
 Task<> metrics(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   exchange.attributes["quiet"] = "1";
   const auto operations = services.engine.gauges();
   const auto store = services.store.counters();

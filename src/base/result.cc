@@ -31,63 +31,50 @@ constexpr KindRow kKinds[] = {
     {ErrorKind::corrupt, 500, "corrupt"},
 };
 
-ErrorKind kind_of_errno(int value) {
-  switch (value) {
-    case ENOENT:
-    case ENOTDIR: return ErrorKind::not_found;
-    case EEXIST:
-    case ENOTEMPTY:
-    case EBUSY: return ErrorKind::conflict;
-    case EACCES:
-    case EPERM:
-    case EROFS: return ErrorKind::permission_denied;
-    case ENOSPC:
-    case EDQUOT: return ErrorKind::insufficient_storage;
-    case EFBIG: return ErrorKind::too_large;
-    case EISDIR:
-    case EINVAL:
-    case ELOOP:
-    case ENAMETOOLONG: return ErrorKind::invalid_argument;
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-    case EAGAIN: return ErrorKind::resource_exhausted;
-    case ETIMEDOUT: return ErrorKind::deadline_exceeded;
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case EPIPE:
-    case EHOSTUNREACH:
-    case ENETUNREACH: return ErrorKind::unavailable;
-    default: return ErrorKind::internal;
-  }
-}
-
-std::string_view code_of_errno(int value) {
-  switch (value) {
-    case ENOENT:
-    case ENOTDIR: return "no_such_file";
-    case EEXIST: return "already_exists";
-    case ENOTEMPTY: return "not_empty";
-    case EACCES:
-    case EPERM: return "access_denied";
-    case EROFS: return "read_only";
-    case ENOSPC:
-    case EDQUOT: return "no_space";
-    case EFBIG: return "file_too_large";
-    case EISDIR: return "is_a_directory";
-    case ENAMETOOLONG: return "name_too_long";
-    case ELOOP: return "too_many_links";
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case EPIPE: return "connection_lost";
-    default: return "system_error";
-  }
-}
+// What the system refuses, in our words; whoever knows more about the place writes its own error.
+struct ErrnoRow {
+  int value;
+  ErrorKind kind;
+  std::string_view code;
+  std::string_view next;
+};
+constexpr std::string_view kCheckPath = "check the path", kAnotherUser = "use a user who may, or change the rights of the file";
+constexpr std::string_view kMakeRoom = "delete something, or take a larger disk", kLater = "try again in a moment";
+constexpr ErrnoRow kErrnos[] = {
+    {ENOENT, ErrorKind::not_found, "no_such_file", kCheckPath},
+    {ENOTDIR, ErrorKind::not_found, "no_such_file", kCheckPath},
+    {EEXIST, ErrorKind::conflict, "already_exists", "choose another name, or remove what is there"},
+    {ENOTEMPTY, ErrorKind::conflict, "not_empty", "remove what is in it first, or ask for all of it"},
+    {EBUSY, ErrorKind::conflict, "system_error", kLater},
+    {EACCES, ErrorKind::permission_denied, "access_denied", kAnotherUser},
+    {EPERM, ErrorKind::permission_denied, "access_denied", kAnotherUser},
+    {EROFS, ErrorKind::permission_denied, "read_only", "choose a place that can be written"},
+    {ENOSPC, ErrorKind::insufficient_storage, "no_space", kMakeRoom},
+    {EDQUOT, ErrorKind::insufficient_storage, "no_space", kMakeRoom},
+    {EFBIG, ErrorKind::too_large, "file_too_large", "split it"},
+    {EISDIR, ErrorKind::invalid_argument, "is_a_directory", "name a file"},
+    {EINVAL, ErrorKind::invalid_argument, "system_error", "check what was asked for"},
+    {ELOOP, ErrorKind::invalid_argument, "too_many_links", kCheckPath},
+    {ENAMETOOLONG, ErrorKind::invalid_argument, "name_too_long", "choose a shorter name"},
+    {EMFILE, ErrorKind::resource_exhausted, "system_error", kLater},
+    {ENFILE, ErrorKind::resource_exhausted, "system_error", kLater},
+    {ENOMEM, ErrorKind::resource_exhausted, "system_error", kLater},
+    {EAGAIN, ErrorKind::resource_exhausted, "system_error", kLater},
+    {ETIMEDOUT, ErrorKind::deadline_exceeded, "system_error", kLater},
+    {ECONNREFUSED, ErrorKind::unavailable, "connection_lost", kLater},
+    {ECONNRESET, ErrorKind::unavailable, "connection_lost", kLater},
+    {EPIPE, ErrorKind::unavailable, "connection_lost", kLater},
+    {EHOSTUNREACH, ErrorKind::unavailable, "system_error", kLater},
+    {ENETUNREACH, ErrorKind::unavailable, "system_error", kLater},
+};
 
 }  // namespace
 
 tl::unexpected<Error> fail_errno(int value, std::string_view doing) {
-  return fail(kind_of_errno(value), code_of_errno(value), fmt::format("{}: {}", doing, std::strerror(value)));
+  std::string message = fmt::format("{}: {}", doing, std::strerror(value));
+  for (const ErrnoRow& row : kErrnos)
+    if (row.value == value) return fail(row.kind, row.code, std::move(message), std::string(row.next));
+  return fail(ErrorKind::internal, "system_error", std::move(message), "see the server's log");
 }
 
 int http_status(ErrorKind kind) {

@@ -104,7 +104,7 @@ Task<int> show_version(Context& context);
 Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir);
 
 // After a request that may have been answered before its operation was over: waits for that, and gives its error.
-Task<> settle(Context& context, const json::object& answer);
+Task<> settle(Context& context, json::object& answer);
 
 // "key=value" pairs as a JSON object.
 Result<json::object> pairs_object(const std::vector<std::string>& pairs);

@@ -134,8 +134,7 @@ Task<int> egress_log(Context& context, EgressLogOptions options) {
   const auto print = [&context](const http::SseEvent& event) {
     auto data = parse_json_object(event.data, 1 << 20);
     if (!data) return;
-    if (context.console.as_json()) context.console.value(*data);
-    else context.console.line(log_line(*data));
+    context.console.result(*data, log_line(*data));
   };
   if (options.follow) {
     target.query("follow", "true");
@@ -225,8 +224,7 @@ Task<int> set_credential(Context& context, CredentialOptions options) {
   CO_TRY(const std::string body, co_await (*opened)->read_all(64 << 10));
   if (head.status >= 400) co_return fail(http::error_from_response(head.status, body));
   CO_TRY(const json::object answer, parse_json_object(body));
-  if (context.console.as_json()) context.console.value(answer);
-  else context.console.line(fmt::format("{} version {}", printable(text_of(answer, "name")), number_of(answer, "version")));
+  context.console.result(answer, fmt::format("{} version {}", printable(text_of(answer, "name")), number_of(answer, "version")));
   co_return 0;
 }
 
@@ -246,8 +244,8 @@ Task<int> list_credentials(Context& context) {
 }
 
 Task<int> remove_credential(Context& context, std::string name) {
-  CO_TRY_VOID(co_await context.api.send("DELETE", credential_target(name)));
-  context.console.line(name);
+  CO_TRY(const json::object answer, co_await context.api.send("DELETE", credential_target(name)));
+  context.console.result(answer, name);
   co_return 0;
 }
 

@@ -15,7 +15,7 @@ std::string target_of(const std::string& sandbox, std::string_view verb) {
   return TargetBuilder("/v1/sandboxes").segment(sandbox).str() + "/" + std::string(verb);
 }
 
-// Sends a change, waits for its end, and gives the operation as it is then.
+// Sends a change, waits for its end, and gives the answer as it is then.
 Task<json::object> carry_out(Context& context, std::string target, json::object body, std::string text) {
   Spinner spinner(context.executor, std::move(text));
   CO_TRY(json::object answer, co_await context.api.send("POST", std::move(target), std::move(body), kWait));
@@ -37,10 +37,7 @@ std::string bytes_in(const json::object& object, std::string_view name) {
 Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes) {
   for (const std::string& id : sandboxes) {
     CO_TRY(const json::object answer, co_await carry_out(context, target_of(id, verb), json::object(), fmt::format("{} {}", verb, id)));
-    if (context.console.as_json())
-      context.console.value(answer);
-    else
-      context.console.line(id);
+    context.console.result(answer, id);
   }
   co_return 0;
 }
@@ -49,10 +46,7 @@ Task<int> checkpoint(Context& context, std::string sandbox, std::string name, st
   json::object body;
   if (!name.empty()) body["name"] = name;
   CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, verb), std::move(body), fmt::format("taking a {} of {}", verb, sandbox)));
-  if (context.console.as_json())
-    context.console.value(answer);
-  else
-    context.console.line(text_in(answer, "checkpoint"));
+  context.console.result(answer, text_in(answer, "checkpoint"));
   co_return 0;
 }
 
@@ -84,7 +78,7 @@ Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoi
   for (const std::string& id : checkpoints) {
     std::string target = TargetBuilder("/v1/checkpoints").segment(id).str();
     CO_TRY(const json::object answer, co_await context.api.send("DELETE", std::move(target)));
-    if (!context.console.as_json()) context.console.line(id);
+    context.console.result(answer, id);
   }
   co_return 0;
 }
@@ -95,10 +89,7 @@ Task<int> restore(Context& context, RestoreOptions options) {
   if (!options.path.empty()) body["path"] = options.path;
   if (!options.into.empty()) body["into"] = options.into;
   CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, "restore"), std::move(body), "restoring " + sandbox));
-  if (context.console.as_json())
-    context.console.value(answer);
-  else
-    context.console.line(sandbox);
+  context.console.result(answer, sandbox);
   co_return 0;
 }
 

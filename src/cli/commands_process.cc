@@ -83,12 +83,14 @@ Task<int> processes(Context& context, std::string sandbox) {
 
 Task<int> signal_command(Context& context, std::string sandbox, std::string session, std::string signal) {
   const std::string target = TargetBuilder(commands_of(sandbox)).segment(session).str();
+  json::object answer;
   if (signal.empty() || signal == "KILL") {
-    CO_TRY_VOID(co_await context.api.send("DELETE", target));
-    co_return 0;
+    CO_TRY(answer, co_await context.api.send("DELETE", target));
+  } else {
+    json::object body = {{"signal", signal}};
+    CO_TRY(answer, co_await context.api.send("POST", target + "/signal", std::move(body)));
   }
-  json::object body = {{"signal", signal}};
-  CO_TRY_VOID(co_await context.api.send("POST", target + "/signal", std::move(body)));
+  if (context.console.as_json()) context.console.value(answer);
   co_return 0;
 }
 

@@ -6,16 +6,6 @@
 
 namespace space::cli {
 
-// After a request that may have been answered before its operation was over.
-Task<> settle(Context& context, const json::object& answer) {
-  const json::object* operation = object_of(answer, "operation");
-  if (!operation) co_return Result<>();
-  const std::string state = text_of(*operation, "state");
-  if (state == "succeeded") co_return Result<>();
-  auto done = co_await context.api.finish(text_of(*operation, "id"));
-  co_return done ? Result<>() : tl::unexpected(done.error());
-}
-
 namespace {
 
 constexpr std::chrono::seconds kWait{60};
@@ -54,6 +44,17 @@ Result<json::object> create_body(const CreateOptions& options) {
 
 }  // namespace
 
+Task<> settle(Context& context, json::object& answer) {
+  const json::object* operation = object_of(answer, "operation");
+  if (!operation || text_of(*operation, "state") == "succeeded") co_return Result<>();
+  const std::string sandbox = object_of(answer, "sandbox") ? text_of(*operation, "sandbox") : std::string();
+  CO_TRY(answer["operation"], co_await context.api.finish(text_of(*operation, "id")));
+  if (sandbox.empty()) co_return Result<>();
+  if (auto now = co_await context.api.get(target_of(sandbox))) answer["sandbox"] = std::move(*now);
+  else answer.erase("sandbox");  // it was deleted
+  co_return Result<>();
+}
+
 Result<json::object> pairs_object(const std::vector<std::string>& pairs) {
   json::object out;
   for (const std::string& pair : pairs) {
@@ -82,10 +83,7 @@ Task<json::object> create_sandbox(Context& context, CreateOptions options) {
 
 Task<int> create(Context& context, CreateOptions options) {
   CO_TRY(const json::object sandbox, co_await create_sandbox(context, std::move(options)));
-  if (context.console.as_json())
-    context.console.value(sandbox);
-  else
-    context.console.line(text_of(sandbox, "id"));
+  context.console.result(sandbox, text_of(sandbox, "id"));
   co_return 0;
 }
 
@@ -139,10 +137,7 @@ Task<int> remove(Context& context, std::vector<std::string> sandboxes, bool no_w
     if (answer && !no_wait) settled = co_await settle(context, *answer);
     if (!settled && first) first = settled;
     if (!settled) continue;
-    if (context.console.as_json())
-      context.console.value(*answer);
-    else
-      context.console.line(id);
+    context.console.result(*answer, id);
   }
   if (!first) co_return tl::unexpected(first.error());
   co_return 0;

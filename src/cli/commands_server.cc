@@ -69,8 +69,8 @@ Task<int> list_templates(Context& context) {
 }
 
 Task<int> remove_template(Context& context, std::string reference) {
-  CO_TRY_VOID(co_await context.api.send("DELETE", TargetBuilder("/v1/templates").segment(reference).str()));
-  context.console.line(reference);
+  CO_TRY(const json::object answer, co_await context.api.send("DELETE", TargetBuilder("/v1/templates").segment(reference).str()));
+  context.console.result(answer, reference);
   co_return 0;
 }
 
@@ -130,8 +130,8 @@ Task<int> list_keys(Context& context, std::string tenant) {
 }
 
 Task<int> revoke_key(Context& context, std::string key) {
-  CO_TRY_VOID(co_await context.api.send("DELETE", TargetBuilder("/v1/keys").segment(key).str()));
-  context.console.line(key);
+  CO_TRY(const json::object answer, co_await context.api.send("DELETE", TargetBuilder("/v1/keys").segment(key).str()));
+  context.console.result(answer, key);
   co_return 0;
 }
 
@@ -142,12 +142,7 @@ Task<int> follow_events(Context& context, std::string after) {
   for (;;) {
     CO_TRY(const std::optional<http::SseEvent> event, co_await stream.next());
     if (!event) co_return 0;
-    if (context.console.as_json()) {
-      auto data = parse_json_object(event->data, 4 << 20);
-      context.console.value(json::object{{"id", event->id}, {"event", event->event}, {"data", data ? json::value(*data) : json::value(event->data)}});
-    } else {
-      context.console.line(fmt::format("{:<8} {:<24} {}", printable(event->id), printable(event->event), printable(event->data)));
-    }
+    context.console.result(event_object(*event), fmt::format("{:<8} {:<24} {}", printable(event->id), printable(event->event), printable(event->data)));
   }
 }
 

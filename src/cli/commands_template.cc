@@ -174,8 +174,7 @@ Task<int> build_on_server(Context& context, ServerBuildOptions options) {
   CO_TRY(const json::object begun, co_await context.api.send("POST", "/v1/builds", std::move(prepared.body)));
   CO_TRY(const json::object over, co_await follow(context, text_of(begun, "id")));
   if (text_of(over, "state") != "ready") co_return fail(error_of(over));
-  if (context.console.as_json()) context.console.value(over);
-  else context.console.line(fmt::format("template {} is {}", text_of(over, "template"), text_of(over, "digest")));
+  context.console.result(over, fmt::format("template {} is {}", text_of(over, "template"), text_of(over, "digest")));
   co_return 0;
 }
 
@@ -196,8 +195,7 @@ Task<int> publish_template(Context& context, std::string source, std::string nam
   }
   if (!answer) co_return fail(std::move(answer).error());
   const json::object made = std::move(*answer);
-  if (context.console.as_json()) context.console.value(made);
-  else context.console.line(fmt::format("template {}:{} is {}", text_of(made, "name"), text_of(made, "tag"), text_of(made, "digest")));
+  context.console.result(made, fmt::format("template {}:{} is {}", text_of(made, "name"), text_of(made, "tag"), text_of(made, "digest")));
   co_return 0;
 }
 

@@ -50,10 +50,7 @@ Task<int> update(Context& context, UpdateOptions options) {
     json::object copy = body;
     CO_TRY(json::object answer, co_await context.api.send("PATCH", std::move(target), std::move(copy), kWait));
     CO_TRY_VOID(co_await settle(context, answer));
-    if (context.console.as_json())
-      context.console.value(answer);
-    else
-      context.console.line(id);
+    context.console.result(answer, id);
   }
   co_return 0;
 }

@@ -23,7 +23,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Entry>& o
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_name(true) == "sandbox" || option->get_name() == "sandbox") entry.takes_sandbox = true;
-    if (option->get_lnames().empty()) continue;
+    if (option->get_lnames().empty() || option->get_group().empty()) continue;  // no group: hidden
     entry.options.push_back(option);
     entry.words += (entry.words.empty() ? "--" : " --") + option->get_lnames().front();
   }
@@ -31,15 +31,18 @@ void collect(const CLI::App& app, const std::string& path, std::vector<Entry>& o
   for (const CLI::App* sub : entry.commands) collect(*sub, path.empty() ? sub->get_name() : path + " " + sub->get_name(), out);
 }
 
-// One function for both: zsh runs it through bashcompinit.
+// One function for both: zsh runs it through bashcompinit. The words before the cursor that are a command's path lead to its words.
 std::string bash_script(const std::vector<Entry>& entries) {
-  std::string cases;
-  for (const Entry& e : entries)
+  std::string cases, paths = "|";
+  for (const Entry& e : entries) {
+    paths += e.path + "|";
     cases += fmt::format("    \"{}\") words=\"{}\"{} ;;\n", e.path, e.words, e.takes_sandbox ? "; words=\"$words $(space ls -q 2>/dev/null)\"" : "");
+  }
   return fmt::format(R"(_space() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" path="" words="" i
-  for ((i = 1; i < COMP_CWORD && i < 3; i++)); do
-    case "${{COMP_WORDS[i]}}" in -*) break ;; *) case " {groups} " in *" $path "*) path="${{path:+$path }}${{COMP_WORDS[i]}}" ;; esac ;; esac
+  local word="${{COMP_WORDS[COMP_CWORD]}}" paths="{paths}" path="" words="" next i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    next="${{path:+$path }}${{COMP_WORDS[i]}}"
+    case "$paths" in *"|$next|"*) path="$next" ;; esac
   done
   case "$path" in
 {cases}  esac
@@ -48,7 +51,7 @@ std::string bash_script(const std::vector<Entry>& entries) {
 }}
 complete -o default -F _space space
 )",
-                     fmt::arg("groups", "  template ops key "), fmt::arg("cases", cases));
+                     fmt::arg("paths", paths), fmt::arg("cases", cases));
 }
 
 std::string fish_script(const std::vector<Entry>& entries) {
@@ -58,9 +61,9 @@ std::string fish_script(const std::vector<Entry>& entries) {
   };
   std::string out = "complete -c space -f\n";
   for (const Entry& e : entries) {
-    const auto space = e.path.find(' ');
-    std::string condition = e.path.empty() ? "__fish_use_subcommand" : "__fish_seen_subcommand_from " + e.path.substr(0, space);
-    if (space != std::string::npos) condition += "; and __fish_seen_subcommand_from " + e.path.substr(space + 1);
+    std::string condition = e.path.empty() ? "__fish_use_subcommand" : "";
+    for (const std::string& word : CLI::detail::split(e.path, ' '))
+      if (!word.empty()) condition += (condition.empty() ? "" : "; and ") + std::string("__fish_seen_subcommand_from ") + word;
     for (const CLI::App* sub : e.commands)
       out += fmt::format("complete -c space -n {} -a {} -d {}\n", quoted(condition), sub->get_name(), quoted(sub->get_description()));
     for (const CLI::Option* option : e.options)

@@ -30,6 +30,7 @@ bool stderr_is_terminal() {
 void Console::line(std::string_view text) { put(stdout, text); }
 void Console::note(std::string_view text) { put(stderr, text); }
 void Console::value(const json::value& value) { put(stdout, json::serialize(value)); }
+void Console::result(const json::value& value, std::string_view text) { json_ ? this->value(value) : line(text); }
 
 void Console::error(const Error& error) {
   if (json_) {

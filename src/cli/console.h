@@ -22,6 +22,7 @@ class Console {
   void line(std::string_view text);              // to standard output
   void note(std::string_view text);              // to standard error
   void value(const json::value& value);          // one line of JSON to standard output
+  void result(const json::value& value, std::string_view text);  // the one with --json, else the other
   void error(const Error& error);                // "space: message (code)" and the next step; with --json an object
 
  private:

@@ -47,7 +47,7 @@ Result<> make_local_folder(const fs::path& path) {
 Task<> Copier::down(std::string from, fs::path to) {
   const std::string place = from.empty() ? "." : from;
   CO_TRY(const auto entry, co_await stat(place));
-  if (!entry) co_return fail(ErrorKind::not_found, "no_such_file", fmt::format("{} is not in the sandbox", from));
+  if (!entry) co_return fail(ErrorKind::not_found, "no_such_file", fmt::format("{} is not in the sandbox", from), "a path that is not absolute begins in the user's home");
   std::error_code ignored;
   if (fs::is_directory(to, ignored) || to.string().ends_with('/')) {
     const std::string name = last_segment(from);

@@ -43,7 +43,7 @@ std::string octal(mode_t mode) { return fmt::format("{:04o}", mode & 07777); }
 Task<> Copier::up(fs::path from, std::string to) {
   CO_TRY(const Local source, look(from, true));
   const bool folder = S_ISDIR(source.info.st_mode);
-  if (!folder && !S_ISREG(source.info.st_mode)) co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder");
+  if (!folder && !S_ISREG(source.info.st_mode)) co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder", "copy what it leads to");
   // Like cp: into a folder that is there, else under the new name.
   const std::string place = to.empty() ? "." : to;
   CO_TRY(auto there, co_await stat(place));
@@ -144,7 +144,7 @@ Task<> Copier::upload_link(fs::path from, std::string to) {
     if (!event) break;
     if (event->event != "exit") continue;
     CO_TRY(const json::object exit, parse_json_object(event->data));
-    if (number_of(exit, "code", 1) != 0) co_return fail(ErrorKind::invalid_argument, "link_failed", fmt::format("the guest could not make the link {}", to));
+    if (number_of(exit, "code", 1) != 0) co_return fail(ErrorKind::invalid_argument, "link_failed", fmt::format("the guest could not make the link {}", to), "see whether something is in its place, and whether the user may write there");
   }
   ++result_.files;
   co_return Result<>();

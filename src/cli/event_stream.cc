@@ -39,6 +39,11 @@ bool parse_id(std::string_view text, std::array<std::uint64_t, 2>& out) {
 
 }  // namespace
 
+json::object event_object(const http::SseEvent& event) {
+  auto data = parse_json_object(event.data, 4 << 20);
+  return {{"id", event.id}, {"event", event.event}, {"data", data ? json::value(std::move(*data)) : json::value(event.data)}};
+}
+
 std::optional<int> compare_event_ids(std::string_view a, std::string_view b) {
   std::array<std::uint64_t, 2> left, right;
   if (!parse_id(a, left) || !parse_id(b, right)) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/async.h"
+#include "base/json.h"
 #include "cli/api_client.h"
 #include "http/sse.h"
 
@@ -44,6 +45,9 @@ class EventStream {
   bool over_ = false;
   bool cancelled_ = false;
 };
+
+// As programs get it with --json: {"id","event","data"}, the data as it came when it is no object.
+json::object event_object(const http::SseEvent& event);
 
 // Event ids are `epoch.sequence` or `sequence`. -1, 0, 1 as a stands before, at or behind b; nothing when they do not compare.
 std::optional<int> compare_event_ids(std::string_view a, std::string_view b);

@@ -157,10 +157,7 @@ Result<int> verify(Console& console, const StoreOptions& options) {
 }
 
 void tell_copied(Console& console, const snapshot::Copied& copied) {
-  if (console.as_json())
-    console.value(json::object{{"checkpoints", copied.checkpoints}, {"present", copied.present}, {"blobs", copied.blobs}, {"bytes", copied.bytes}});
-  else
-    console.line(fmt::format("{} checkpoints copied ({}), {} were there", copied.checkpoints, format_bytes(copied.bytes), copied.present));
+  console.result(json::object{{"checkpoints", copied.checkpoints}, {"present", copied.present}, {"blobs", copied.blobs}, {"bytes", copied.bytes}}, fmt::format("{} checkpoints copied ({}), {} were there", copied.checkpoints, format_bytes(copied.bytes), copied.present));
 }
 
 Result<int> backup(Console& console, const StoreOptions& options) {

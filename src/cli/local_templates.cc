@@ -55,11 +55,8 @@ int build_template(Console& console, BuildTemplateOptions options) {
     console.error(release.error());
     return exit_status_of(release.error());
   }
-  if (console.as_json())
-    console.value(json::object{{"name", release->name}, {"tag", release->tag}, {"digest", release->digest}, {"image_digest", release->image_digest},
-                               {"rootfs_bytes", release->rootfs_bytes}});
-  else
-    console.line(fmt::format("template {}:{} is {} ({} on disk)", release->name, release->tag, release->digest, format_bytes(release->rootfs_bytes)));
+  console.result(json::object{{"name", release->name}, {"tag", release->tag}, {"digest", release->digest}, {"image_digest", release->image_digest},
+                               {"rootfs_bytes", release->rootfs_bytes}}, fmt::format("template {}:{} is {} ({} on disk)", release->name, release->tag, release->digest, format_bytes(release->rootfs_bytes)));
   return 0;
 }
 

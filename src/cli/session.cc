@@ -161,6 +161,11 @@ Result<json::object> env_object(const std::vector<std::string>& pairs) {
 
 Task<std::optional<int>> show_event(Context& context, const http::SseEvent& event) {
   CO_TRY(const json::object data, parse_json_object(event.data, 4 << 20));
+  // A terminal's bytes are for a terminal; everything else can be read by a program as well.
+  if (context.console.as_json() && event.event != "pty") {
+    CO_TRY_VOID(co_await write_out(context, STDOUT_FILENO, json::serialize(event_object(event)) + "\n"));
+    co_return event.event == "exit" ? std::optional<int>(status_of(data)) : std::nullopt;
+  }
   if (event.event == "exit") co_return std::optional<int>(status_of(data));
   if (event.event == "dropped") {
     context.console.note(fmt::format("space: {} bytes of output were dropped here", number_of(data, "bytes")));

@@ -28,7 +28,8 @@ Task<int> run_command(Context& context, std::string sandbox, CommandOptions opti
 
 Result<json::object> env_object(const std::vector<std::string>& pairs);
 
-// Writes an event's output where it belongs and, for an exit, gives the status. `cut` notes lost bytes on standard error.
+// Writes an event's output where it belongs (a gap is noted on standard error) and, for an exit, gives the status. With --json every
+// event is one line of JSON, but for a terminal's bytes.
 Task<std::optional<int>> show_event(Context& context, const http::SseEvent& event);
 
 }  // namespace space::cli

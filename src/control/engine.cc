@@ -183,7 +183,7 @@ asio::awaitable<void> Engine::carry_out(LivePtr live) {
   Operation& operation = live->operation;
   const std::int64_t began_us = clock_.monotonic_us();
   live->operation.spans.push_back({"queued", 0, began_us - live->accepted_us});
-  Result<NodeDone> result = fail(ErrorKind::cancelled, "operation_cancelled", "the operation was cancelled before it began", "");
+  Result<NodeDone> result = fail(ErrorKind::cancelled, "operation_cancelled", "the operation was cancelled before it began", "ask again if it is wanted after all");
   const bool give_up = operation.cancel_requested && operation.kind != OperationKind::remove;
   if (!give_up) {
     operation.state = OperationState::running;

@@ -124,7 +124,7 @@ class SqliteStore : public Store {
   Task<Key> find_key_by_hash(std::string hash) override {
     return database_->read<Key>([hash = std::move(hash)](Session& s) -> Result<Key> {
       auto found = changes::read_keys(s, "hash", hash);
-      if (found.empty()) return fail(ErrorKind::not_found, "key_not_found", "there is no such key", "");
+      if (found.empty()) return fail(ErrorKind::not_found, "key_not_found", "there is no such key", "list what there is: GET /v1/keys");
       return std::move(found.front());
     });
   }

@@ -165,7 +165,7 @@ Task<std::optional<Head>> Connection::read_head() {
     if (in_.empty() || cut_ || (transfer.error != asio::error::eof && !read_expired_)) co_return std::nullopt;
     if (read_expired_)
       co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "the request's head did not come in time", "send the request without long pauses");
-    co_return fail(ErrorKind::invalid_argument, "bad_message", "the connection ended inside the request's head");
+    co_return fail(ErrorKind::invalid_argument, "bad_message", "the connection ended inside the request's head", "send the whole request");
   }
   read_watch_.clear();
   auto head = parse_request_head(in_.view().substr(0, *length), core_->options.max_header_fields);

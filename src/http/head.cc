@@ -71,7 +71,7 @@ Result<Head> parse(std::string_view text, std::size_t max_fields) {
   if (parser.too_many())
     return fail(ErrorKind::invalid_argument, "headers_too_large", fmt::format("more than {} header fields", max_fields), "send fewer header fields");
   if (error == beast::http::error::bad_version)
-    return fail(ErrorKind::invalid_argument, "version_not_supported", "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    return fail(ErrorKind::invalid_argument, "version_not_supported", "only HTTP/1.1 and HTTP/1.0 are spoken here", "send HTTP/1.1");
   if (error) return bad_head(fmt::format("the head is malformed: {}", error.message()));
   if (used != text.size() || !parser.is_header_done()) return bad_head("the head is malformed");
   head.keep_alive = parser.keep_alive();

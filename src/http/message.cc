@@ -94,6 +94,10 @@ void Headers::remove(std::string_view name) {
   std::erase_if(fields_, [&](const auto& field) { return equal_no_case(field.first, name); });
 }
 
+void Headers::remove_starting_with(std::string_view start) {
+  std::erase_if(fields_, [&](const auto& field) { return equal_no_case(std::string_view(field.first).substr(0, start.size()), start); });
+}
+
 std::string_view reason_phrase(int status) {
   for (const auto& row : kReasons)
     if (row.status == status) return row.reason;

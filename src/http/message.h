@@ -23,6 +23,7 @@ class Headers {
   void set(std::string_view name, std::string value);  // replaces all of that name
   void add(std::string_view name, std::string value);
   void remove(std::string_view name);
+  void remove_starting_with(std::string_view start);
   const std::vector<std::pair<std::string, std::string>>& fields() const { return fields_; }
 
  private:

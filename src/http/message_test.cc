@@ -8,6 +8,12 @@
 namespace space::http {
 namespace {
 
+TEST(Headers, ThoseThatBeginAlikeGoTogether) {
+  Headers headers{{"Space-Tenant", "1"}, {"sPaCe-x", "2"}, {"Space", "3"}, {"Spaced-out", "4"}};
+  headers.remove_starting_with("Space-");
+  EXPECT_EQ(headers.fields(), (std::vector<std::pair<std::string, std::string>>{{"Space", "3"}, {"Spaced-out", "4"}}));
+}
+
 TEST(Headers, AreComparedWithoutCaseAndKeepTheirOrder) {
   Headers headers{{"A", "1"}, {"b", "2"}, {"a", "3"}};
   EXPECT_EQ(headers.get("a"), "1");

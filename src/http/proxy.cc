@@ -41,6 +41,7 @@ Request request_for(const Exchange& exchange, const ProxyOptions& options) {
   for (const char* own : {"Host", "Expect"}) request.headers.remove(own);
   if (options.upgrade) request.upgrade = websocket_wanted(exchange);
   for (const std::string& name : options.drop_headers) request.headers.remove(name);
+  if (!options.drop_prefix.empty()) request.headers.remove_starting_with(options.drop_prefix);
   for (const auto& [name, value] : options.set_headers.fields()) request.headers.remove(name);
   for (const auto& [name, value] : options.set_headers.fields()) request.headers.add(name, value);
   return request;

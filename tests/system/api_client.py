@@ -103,14 +103,23 @@ class Result:
 
 
 class Api:
-    def __init__(self, url, key):
+    """`contract`: what judges every answer (contract.py); None judges nothing. `tls`: an ssl.SSLContext for https."""
+
+    def __init__(self, url, key, contract=None, tls=None):
         parts = urllib.parse.urlsplit(url)
-        self.url, self.host, self.port, self.key = url, parts.hostname, parts.port, key
+        self.url, self.host, self.port, self.key, self.contract, self.tls = url, parts.hostname, parts.port, key, contract, tls
 
     def with_key(self, key):
-        return Api(self.url, key)
+        return Api(self.url, key, self.contract, self.tls)
+
+    def judged(self, method, path, body, answer):
+        if self.contract is not None:
+            self.contract.saw(method, path, body, answer)
+        return answer
 
     def connection(self, timeout=60):
+        if self.tls is not None:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def headers(self, extra=None):
@@ -128,7 +137,7 @@ class Api:
         try:
             connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
+            return self.judged(method, path, body, Answer(response.status, response.headers, response.read()))
         finally:
             connection.close()
 
@@ -147,9 +156,10 @@ class Api:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         if response.status != 200:
-            answer = Answer(response.status, response.headers, response.read())
+            answer = self.judged("GET", path, None, Answer(response.status, response.headers, response.read()))
             connection.close()
             raise ApiError(answer)
+        self.judged("GET", path, None, Answer(response.status, response.headers, b""))
         return EventStream(connection, response)
 
     def operation(self, id, limit=60):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import leaks
 from api_client import Api, ApiError
+from contract import Contract
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SPACE_TEST_BINARY", ROOT / "build" / "release" / "space"))
@@ -43,7 +44,7 @@ class SpaceServer:
         self.folder.chmod(0o755)  # the roles pass through it on their way to their own folders
         self.data_dir, self.run_dir, self.log = self.folder / "data", self.folder / "run", self.folder / "log"
         self.options = {"pool_ready": 1, "pool_ready_most": 0, "pool_spawned": 0, **options}
-        self.process = self.api = self.url = None
+        self.process = self.api = self.url = self.contract = None
 
     def arguments(self):
         fixed = {"data-dir": self.data_dir, "run-dir": self.run_dir, "templates-dir": TEMPLATES, "bases-dir": BASES, "uid-base": UID_BASE, "listen": self.listen()}
@@ -70,8 +71,12 @@ class SpaceServer:
             self.process.wait()
             raise AssertionError(f"the server did not start: {line}\n{self.log_tail()}")
         self.url = ready.group(1)
-        self.api = Api(self.url, (self.data_dir / "first.key").read_text().strip())
+        self.api = Api(self.url, (self.data_dir / "first.key").read_text().strip(), self.contract)
         return self
+
+    def judge(self):
+        """From now on every answer to `api` is held against the contract."""
+        self.contract = self.api.contract = Contract(self.api.ok("GET", "/openapi.json"))
 
     def stop(self, limit=60):
         """An orderly stop: SIGTERM. Sandboxes go on running."""
@@ -160,7 +165,7 @@ class SpaceServer:
 
 
 class ServerTest(unittest.TestCase):
-    """One server for all tests of a class."""
+    """One server for all tests of a class. Whatever it answers has to keep to the contract."""
 
     options = {}
 
@@ -168,7 +173,14 @@ class ServerTest(unittest.TestCase):
     def setUpClass(cls):
         cls.server = SpaceServer(**cls.options).start()
         cls.addClassCleanup(cls.server.close)
+        cls.server.judge()
+        cls.addClassCleanup(cls.assertContractKept)
         cls.api = cls.server.api
+
+    @classmethod
+    def assertContractKept(cls):
+        broken = cls.server.contract.broken
+        assert not broken, "answers that api/openapi.yaml does not know:\n  " + "\n  ".join(broken[:40])
 
     def assertRefused(self, answer, status, code):
         self.assertEqual((answer.status, (answer.json or {}).get("code")), (status, code), answer.body[:400])
@@ -179,7 +191,6 @@ class ServerTest(unittest.TestCase):
         if "input" in options:
             del options["stdin"]
         return subprocess.run([BINARY, *words], env=self.server.environment(), **options)
-
 
     def refused(self, call):
         """Status and code of the refusal that `call` must meet."""

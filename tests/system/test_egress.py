@@ -35,6 +35,8 @@ class Egress(EgressTest):
     def test_npm(self):
         code, out, err = self.run_in("mkdir -p n && cd n && npm install --silent --no-audit --registry https://npm.test/pkg/npm tinynpm && node -e 'console.log(require(\"tinynpm\"))'")
         self.assertEqual((code, out.split()[-1:]), (0, ["42"]), err + out)
+        code, out, err = self.run_in("npm i -g --silent --no-audit --registry https://npm.test/pkg/npm tinynpm && ls $(npm root -g)")
+        self.assertEqual((code, out), (0, "tinynpm\n"), err)
 
     def test_git(self):
         code, out, err = self.run_in("git clone -q https://git.test/pkg/tiny.git && cat tiny/README")

@@ -79,6 +79,8 @@ class Files(SandboxTest):
         self.sandbox.write("/home/user/by-link", b"new")
         facts = self.sandbox.output("cd ~ && cat f; echo; stat -c '%a %U' f; test -L by-link && echo link").split()
         self.assertEqual(facts, ["new", "640", "user", "link"])
+        self.sandbox.write("/home/user/by-hard-link", b"newer")
+        self.assertEqual(self.sandbox.output("cd ~ && cat f; echo; stat -c '%h %a' f").split(), ["newer", "2", "640"])
 
     def test_a_failed_upload_leaves_the_old_file_and_no_other(self):
         self.sandbox.output("mkdir -p ~/half && echo old > ~/half/f")

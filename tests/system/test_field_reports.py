@@ -1,0 +1,78 @@
+"""Faults that users of other platforms met and that no other file has: the numbers are those of the reports.
+The rest of them stand where their subject is: test_command_ends (P04, P07, P13, P16), test_stdin and test_pty (T01, T04), test_sessions (S01),
+test_files (F02, F05, D03), test_api and test_folders (M01), test_late_clients (P01)."""
+
+import random
+import threading
+import unittest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from space_server import ServerTest
+
+BUDGET_S = 200
+
+
+class FieldReports(ServerTest):
+    def test_p10_what_a_shell_reads_at_its_start_holds_no_command_up(self):
+        with self.api.create() as sandbox:
+            greedy = "read x; sleep 30; echo from the profile"
+            for name in (".bashrc", ".bash_profile", ".profile", ".zshenv"):
+                sandbox.write(f"/home/user/{name}", greedy.encode() + b"\n")
+            for verbs in (("pause", "resume"), ("suspend", "wake"), ("stop", "start")):
+                for verb in verbs:
+                    self.assertEqual(sandbox.change(verb)["state"], "succeeded", verb)
+                with self.subTest(after=verbs):
+                    result = sandbox.run("echo ran", time_limit_ms=20_000)
+                    self.assertEqual((result.stdout, result.code, result.timed_out), (b"ran\n", 0, False))
+                    command = sandbox.start("cat", stdin=True, time_limit_ms=20_000)
+                    running = command.in_background()
+                    running.until(lambda result: result.events)
+                    command.stdin(b"not for the profile\n", close=True)
+                    self.assertEqual(running.wait(30).stdout, b"not for the profile\n")
+
+    def test_s04_no_call_hangs_however_many_clients_leave(self):
+        random.seed(4)
+        with self.api.create() as sandbox:
+            wrong, done = [], []
+
+            def calls():
+                for number in range(25):
+                    command = sandbox.start(["sh", "-c", f"echo {number}; exit {number % 7}"])
+                    if random.random() < 0.3:  # a client that leaves at once
+                        command.attach().close()
+                        continue
+                    result = command.finish(timeout=60)
+                    done.append(result.seconds)
+                    if (result.stdout, result.code) != (f"{number}\n".encode(), number % 7):
+                        wrong.append((number, result.stdout, result.exit))
+
+            threads = [threading.Thread(target=calls) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(150)
+            self.assertEqual((wrong, [thread.is_alive() for thread in threads].count(True)), ([], 0))
+            self.assertGreater(len(done), 250)
+            left = [one for one in self.api.ok("GET", f"{sandbox.path}/commands")["commands"] if one["state"] == "running"]
+            self.assertEqual(left, [])
+
+    def test_f08_a_folder_of_many_files_arrives_and_what_cannot_is_named(self):
+        with self.api.create() as sandbox, TemporaryDirectory() as here:
+            tree = Path(here) / "tree"
+            for number in range(600):
+                file = tree / str(number % 7) / str(number % 3) / f"f{number}"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(b"" if number == 0 else f"file {number}".encode())
+            (tree / "large").write_bytes(bytes(40 << 20))
+            done = self.cli("cp", str(tree), f"{sandbox.id}:")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sandbox.output("cd tree && find . -type f | wc -l && stat -c %s large && cat 1/1/f274").split(), ["601", str(40 << 20), "file", "274"])
+            sandbox.output("rm tree/2/2/f317 && mkdir -p tree/2/2/f317/in-the-way")
+            done = self.cli("cp", f"{tree}/2", f"{sandbox.id}:tree/")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr.decode(), r"f317.*\(\w+\)", "it does not say which file, and why")
+
+
+if __name__ == "__main__":
+    unittest.main()
