@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/digest.h"
 #include "base/encoding.h"
 #include "base/file.h"
+#include "base/secret.h"
 
 namespace space::tmpl {
 namespace fs = std::filesystem;
@@ -32,12 +32,6 @@ struct FreeContext {
 using Context = std::unique_ptr<EVP_MD_CTX, FreeContext>;
 
 const unsigned char* raw(const void* bytes) { return static_cast<const unsigned char*>(bytes); }
-
-// Text of a private key does not stay in memory.
-struct Wiped {
-  std::string text;
-  ~Wiped() { wipe({reinterpret_cast<std::byte*>(text.data()), text.size()}); }
-};
 
 tl::unexpected<Error> bad_key(const fs::path& file, std::string_view what) {
   return fail(ErrorKind::invalid_argument, "signing_key", fmt::format("{} {}", file.string(), what), "make one with 'space template key create FILE'");
@@ -95,8 +89,8 @@ Result<SigningKey> SigningKey::load(const fs::path& file) {
   auto read = read_fd(fd, kKeyFileBytes);
   if (!read && read.error().kind == ErrorKind::too_large) return bad_key(file, "is too long for a key");
   if (!read) return fail(std::move(read).error());
-  const Wiped pem{std::move(*read)};
-  const Bio bio(BIO_new_mem_buf(pem.text.data(), static_cast<int>(pem.text.size())));
+  const WipeAtEnd wiped(*read);
+  const Bio bio(BIO_new_mem_buf(read->data(), static_cast<int>(read->size())));
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr));
   if (!key || EVP_PKEY_get_base_id(key.get()) != EVP_PKEY_ED25519) return bad_key(file, "holds no Ed25519 key without a passphrase (PEM)");
   return SigningKey(std::move(key));
