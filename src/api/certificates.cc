@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/secret.h"
 
 namespace space::api {
 namespace {
@@ -49,7 +50,8 @@ struct Pair {
 
 Result<Pair> read_pair(const fs::path& certificate, const fs::path& key) {
   TRY(const std::string certificate_text, read_file(certificate, 64 << 10));
-  TRY(const std::string key_text, read_file(key, 64 << 10));
+  TRY(std::string key_text, read_file(key, 64 << 10));
+  const WipeAtEnd wiped(key_text);
   const Bio certificate_bio(BIO_new_mem_buf(certificate_text.data(), static_cast<int>(certificate_text.size())));
   const Bio key_bio(BIO_new_mem_buf(key_text.data(), static_cast<int>(key_text.size())));
   Pair pair{Key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr)), Certificate(PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr))};
@@ -58,11 +60,13 @@ Result<Pair> read_pair(const fs::path& certificate, const fs::path& key) {
 }
 
 Result<> write_pair(const Pair& pair, const fs::path& certificate, const fs::path& key) {
-  const Bio certificate_bio(BIO_new(BIO_s_mem())), key_bio(BIO_new(BIO_s_mem()));
+  const Bio certificate_bio(BIO_new(BIO_s_mem())), key_bio(BIO_new(BIO_s_secmem()));  // the latter is wiped when it goes
   if (PEM_write_bio_X509(certificate_bio.get(), pair.certificate.get()) != 1 ||
       PEM_write_bio_PrivateKey(key_bio.get(), pair.key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
     return openssl_error("write a certificate");
-  TRY_VOID(write_file_durable(key, text_of(key_bio.get()), 0600));
+  std::string key_text = text_of(key_bio.get());
+  const WipeAtEnd wiped(key_text);
+  TRY_VOID(write_file_durable(key, key_text, 0600));
   return write_file_durable(certificate, text_of(certificate_bio.get()), 0644);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <sys/random.h>
 
+#include "base/digest.h"
 #include "base/encoding.h"
 
 namespace space {
@@ -46,7 +47,10 @@ bool is_id(std::string_view text) {
 std::string new_token(std::string_view prefix) {
   std::array<std::byte, 32> secret;
   random_bytes(secret);
-  return std::string(prefix) + base64url_encode(secret);
+  std::string token(prefix);
+  token += base64url_encode(secret);
+  wipe(secret);
+  return token;
 }
 
 }  // namespace space

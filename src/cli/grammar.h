@@ -32,6 +32,7 @@ void add_store_commands(CLI::App& app, CommandLine& line);  // gc, store verify,
 void add_network_commands(CLI::App& app, CommandLine& line);  // egress, credentials, ports
 void add_redteam_command(CLI::App& app, CommandLine& line);  // hands over to tests/adversarial
 void add_template_commands(CLI::App& templates, CommandLine& line);  // of `template`: build, publish, builds, cancel
+void add_supply_commands(CLI::App& templates, CommandLine& line);  // of `template`: key, sign, verify, sbom
 void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
 
 void add_e2b_commands(CLI::App& app, CommandLine& line);

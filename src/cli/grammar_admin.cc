@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/grammar.h"
+#include "cli/local_supply.h"
 #include "cli/local_templates.h"
 
 namespace space::cli {
@@ -65,10 +66,11 @@ void add_key_commands(CLI::App& app, CommandLine& line) {
 }  // namespace
 
 void add_admin_commands(CLI::App& app, CommandLine& line) {
-  CLI::App* templates = add_group(app, "template", "Templates: list, build, publish, remove");
+  CLI::App* templates = add_group(app, "template", "Templates: list, build, publish, sign, remove");
   templates->add_subcommand("ls", "List templates")->callback(choose(line, list_templates));
   add_template_remove(*templates, line);
   add_template_commands(*templates, line);
+  add_supply_commands(*templates, line);
 
   CLI::App* operations = add_group(app, "ops", "Operations: what the server was asked to do");
   Text sandbox = std::make_shared<std::string>();
@@ -86,7 +88,16 @@ void add_admin_commands(CLI::App& app, CommandLine& line) {
   events->add_option("--after", *after, "Begin behind this event id");
   events->callback(choose(line, [after](Context& c) { return follow_events(c, *after); }));
 
-  app.add_subcommand("version", "Versions of this program and of the server")->group("Server")->callback(choose(line, show_version));
+  CLI::App* version = app.add_subcommand("version", "Versions of this program and of the server")->group("Server");
+  auto sbom = std::make_shared<bool>(false);
+  version->add_flag("--sbom", *sbom, "What this program was built from: a bill of materials (CycloneDX 1.5)");
+  version->callback([sbom, &line, ask = choose(line, show_version)] {
+    if (!*sbom) return ask();
+    line.chosen = [&line] {
+      Console console(line.client.json);
+      return print_program_sbom(console);
+    };
+  });
 
   Text kind = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand("completion", "Print a completion script for your shell")->group("Server");

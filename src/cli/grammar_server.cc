@@ -13,6 +13,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--run-dir", s.run_dir, "Sockets of this server; emptied by a reboot")->capture_default_str();
   app.add_option("--templates-dir", s.templates_dir, "Templates, when they are not below the data folder");
   app.add_option("--bases-dir", s.bases_dir, "Saved template bases, when they are not below the data folder");
+  app.add_option("--trust", s.trust_file, "Policy (TOML): which signers and stores of templates are trusted (docs/supply.md); any when not given");
   app.add_option("--listen", s.listen, "Address and port of the API; port 0 picks one")->capture_default_str();
   app.add_option("--tls-cert", s.tls_certificate, "Certificate chain (PEM); needed for any address but loopback");
   app.add_option("--tls-key", s.tls_key, "Its private key (PEM)");

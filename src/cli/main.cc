@@ -48,6 +48,7 @@ int run_node(const ServerSettings& s) {
   config.run_dir = s.run_dir;
   config.templates_dir = s.templates();
   config.bases_dir = s.bases();
+  config.trust_file = s.trust_file;
   config.driver = s.driver;
   config.uid = ::geteuid() == 0 ? s.node_uid() : 0;
   config.api_uid = s.api_uid();

@@ -11,6 +11,7 @@
 
 #include "base/encoding.h"
 #include "base/file.h"
+#include "template/trust_policy.h"
 
 namespace space::cli {
 namespace {
@@ -42,6 +43,15 @@ Result<> check_tun() {
               "load the module with `modprobe tun`; in a container, pass the device in (docker: --device /dev/net/tun)");
 }
 
+// node reads the policy, and is not root; a mistake in it is told before anything is written.
+Result<> check_trust(const ServerSettings& settings) {
+  if (settings.trust_file.empty()) return {};
+  TRY_VOID(tmpl::read_trust_policy(settings.trust_file));
+  struct stat st {};
+  if (::stat(settings.trust_file.c_str(), &st) == 0 && (st.st_mode & S_IROTH) != 0) return {};
+  return fail(ErrorKind::permission_denied, "trust_policy", fmt::format("{} cannot be read by the server's roles, which are not root", settings.trust_file.string()), "chmod 644");
+}
+
 // A folder at `path` with exactly this owner and mode; folders above it that are missing are root's and readable.
 Result<> own_folder(const std::filesystem::path& path, uid_t uid, gid_t gid, mode_t mode) {
   TRY_VOID(make_directories(path, 0755));
@@ -59,6 +69,7 @@ Result<> check_host(const ServerSettings& settings) {
   if (::geteuid() != 0)
     return fail(ErrorKind::permission_denied, "not_root", "the server must be started by root: it makes namespaces, jails and users for the VMs",
                 "run it with sudo; the roles that talk to clients and VMs give root up themselves");
+  TRY_VOID(check_trust(settings));
   if (settings.driver == "qemu") TRY_VOID(check_tun());
   return check_space(settings.data_dir);
 }

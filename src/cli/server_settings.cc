@@ -36,6 +36,7 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
   if (!s.tls_certificate.empty()) out.insert(out.end(), {"--tls-cert", s.tls_certificate.string(), "--tls-key", s.tls_key.string()});
   for (const std::string& resolver : s.egress_resolvers) out.insert(out.end(), {"--egress-resolver", resolver});
   for (const std::string& range : s.egress_allowed_ranges) out.insert(out.end(), {"--egress-allow-range", range});
+  if (!s.trust_file.empty()) out.insert(out.end(), {"--trust", s.trust_file.string()});
   if (!s.egress_ca.empty()) out.insert(out.end(), {"--egress-ca", s.egress_ca.string()});
   if (!s.egress_key.empty()) out.insert(out.end(), {"--egress-key", s.egress_key});
   if (!s.domain.empty()) out.insert(out.end(), {"--domain", s.domain, "--domain-listen", s.domain_listen});

@@ -16,6 +16,7 @@ struct ServerSettings {
   std::filesystem::path run_dir = "/run/space";
   std::filesystem::path templates_dir;  // "": <data dir>/templates
   std::filesystem::path bases_dir;      // "": <data dir>/bases
+  std::filesystem::path trust_file;     // which templates may be loaded; "": any
   std::string listen = "127.0.0.1:7070";
   std::filesystem::path tls_certificate;
   std::filesystem::path tls_key;

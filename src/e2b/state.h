@@ -24,6 +24,7 @@ struct Sample {  // of a sandbox's own figures
 
 struct State {
   State(Parts p, Options o) : parts(std::move(p)), options(std::move(o)), moved(parts.executor) { random_bytes(link_key); }
+  ~State() { wipe(link_key); }
   Parts parts;
   Options options;
   http::Router router;

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "base/result.h"
-#include "egress/secret.h"
+#include "base/secret.h"
 #include "egress/tls_stream.h"
 
 namespace space::egress {

@@ -9,7 +9,7 @@
 #include "base/async.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "egress/secret.h"
+#include "base/secret.h"
 
 namespace space::egress {
 

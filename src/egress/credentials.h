@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "egress/http_request.h"
-#include "egress/secret.h"
+#include "base/secret.h"
 
 namespace space::egress {
 

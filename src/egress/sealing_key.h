@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "egress/secret.h"
+#include "base/secret.h"
 
 namespace space::egress {
 

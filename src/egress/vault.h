@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "egress/sealing_key.h"
-#include "egress/secret.h"
+#include "base/secret.h"
 
 namespace space::egress {
 

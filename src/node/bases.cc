@@ -12,7 +12,7 @@ tl::unexpected<Error> base_lost(const KeptBase& wanted, std::string_view why) {
 
 class StoredBases : public BaseSource {
  public:
-  StoredBases(const tmpl::TemplateStore& templates, tmpl::BaseImages& images, BlockingPool& pool)
+  StoredBases(tmpl::TrustedTemplates& templates, tmpl::BaseImages& images, BlockingPool& pool)
       : templates_(templates), images_(images), pool_(pool) {}
 
   Task<tmpl::Release> resolve(const std::string& reference) override {
@@ -43,14 +43,14 @@ class StoredBases : public BaseSource {
   }
 
  private:
-  const tmpl::TemplateStore& templates_;
+  tmpl::TrustedTemplates& templates_;
   tmpl::BaseImages& images_;
   BlockingPool& pool_;
 };
 
 }  // namespace
 
-std::unique_ptr<BaseSource> make_base_source(const tmpl::TemplateStore& templates, tmpl::BaseImages& images, BlockingPool& pool) {
+std::unique_ptr<BaseSource> make_base_source(tmpl::TrustedTemplates& templates, tmpl::BaseImages& images, BlockingPool& pool) {
   return std::make_unique<StoredBases>(templates, images, pool);
 }
 

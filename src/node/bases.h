@@ -8,7 +8,7 @@
 
 #include "base/async.h"
 #include "template/base_images.h"
-#include "template/release.h"
+#include "template/trusted_templates.h"
 
 namespace space::node {
 
@@ -36,6 +36,6 @@ class BaseSource {
   }
 };
 
-std::unique_ptr<BaseSource> make_base_source(const tmpl::TemplateStore& templates, tmpl::BaseImages& images, BlockingPool& pool);
+std::unique_ptr<BaseSource> make_base_source(tmpl::TrustedTemplates& templates, tmpl::BaseImages& images, BlockingPool& pool);
 
 }  // namespace space::node

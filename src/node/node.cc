@@ -96,7 +96,9 @@ class Node {
       spawn(executor_, gateway_->run());
     }
     machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, gateway_.get());
-    bases_ = make_base_source(templates_, *images_, disk_);
+    CO_TRY(tmpl::TrustPolicy trust, co_await disk_.run([this] { return read_trust(); }));
+    trusted_.emplace(templates_, std::move(trust));
+    bases_ = make_base_source(*trusted_, *images_, disk_);
     const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds, config_.pool_ready == 0 ? 0 : config_.pool_ready_most,
                             std::max<std::size_t>(2, std::thread::hardware_concurrency())};
     pools_.emplace(executor_, *machines_, limits);
@@ -109,7 +111,7 @@ class Node {
     CO_TRY(const Recovered recovered, co_await recover(*sandboxes_, parts, *driver_));
     CO_TRY(const TokenKey tokens, co_await disk_.run([this] { return TokenKey::open(folders_.node / "token.key"); }));
     CO_TRY_VOID(co_await disk_.run([this] { return published_.sweep(); }));
-    const Publisher::Parts publishing{templates_, published_, *bases_, *vault_, *driver_, disk_, system_clock()};
+    const Publisher::Parts publishing{templates_, *trusted_, published_, *bases_, *vault_, *driver_, disk_, system_clock()};
     Publisher publisher(executor_, publishing);
     RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
     routes.bases = bases_.get();
@@ -155,6 +157,8 @@ class Node {
     log::info("node.stopped");
     co_return Result<>{};
   }
+
+  Result<tmpl::TrustPolicy> read_trust() const { return config_.trust_file.empty() ? tmpl::TrustPolicy{} : tmpl::read_trust_policy(config_.trust_file); }
 
   // In the warden's hands: what a VMM still holds open is taken out of its hands before it is hashed.
   Result<std::unique_ptr<Vault>> open_vault() {
@@ -263,6 +267,7 @@ class Node {
   RecordStore records_;
   tmpl::PublishedStore published_;
   tmpl::TemplateStore templates_;
+  std::optional<tmpl::TrustedTemplates> trusted_;
   Events events_;
   std::shared_ptr<wire::WardenClient> warden_;
   std::unique_ptr<vmm::Driver> driver_;

@@ -19,6 +19,7 @@ struct NodeConfig {
   std::filesystem::path run_dir = "/run/space";       // node.sock, warden.sock, node/<vm>.qmp
   std::filesystem::path templates_dir;                // "": <data_dir>/templates
   std::filesystem::path bases_dir;                    // "": <data_dir>/bases
+  std::filesystem::path trust_file;                   // which templates may be loaded (docs/supply.md); "": any
   std::string driver = "qemu";                        // or "sim", which is no VM and says so in every answer
 
   // The account to run as. 0 keeps the present one. Started as root with another uid here, node prepares its folders and

@@ -38,6 +38,7 @@ struct Publisher::Source {
 };
 
 Task<tmpl::Release> Publisher::publish(Order order) {
+  CO_TRY_VOID(parts_.trusted.may_publish());
   const std::string label = order.name + ":" + order.tag;
   while (under_way_.contains(label)) co_await changed_.wait();
   const Turn turn(under_way_, changed_, label);

@@ -22,22 +22,26 @@ std::string joined(std::initializer_list<std::string_view> parts) {
 Result<TokenKey> TokenKey::open(const std::filesystem::path& file) {
   auto text = read_file(file, 256);
   if (!text && text.error().kind == ErrorKind::not_found) {
-    std::string key(kKeyBytes, '\0');
-    random_bytes(std::as_writable_bytes(std::span(key)));
-    TRY_VOID(write_file_durable(file, hex_encode(as_bytes(key)) + "\n", 0600));
+    Secret key(kKeyBytes);
+    random_bytes(key.bytes());
+    std::string written = hex_encode(key.bytes()) + "\n";
+    const WipeAtEnd wiped(written);
+    TRY_VOID(write_file_durable(file, written, 0600));
     return TokenKey(std::move(key));
   }
   if (!text) return tl::unexpected(std::move(text).error());
+  const WipeAtEnd wiped(*text);
   while (text->ends_with('\n')) text->pop_back();
   auto key = hex_decode(*text);
   if (!key || key->size() != kKeyBytes)
     return fail(ErrorKind::corrupt, "token_key_unreadable", fmt::format("{} holds no key", file.string()), "remove it: tokens that clients hold then become invalid");
-  return TokenKey(std::move(*key));
+  const WipeAtEnd decoded(*key);
+  return TokenKey(Secret(*key));
 }
 
 std::string TokenKey::token(std::string_view purpose, const SandboxRecord& record) const {
   const std::string message = joined({purpose, record.tenant, record.id});
-  return hex_encode(hmac_sha256(as_bytes(key_), as_bytes(message)));
+  return hex_encode(hmac_sha256(key_.bytes(), as_bytes(message)));
 }
 
 bool TokenKey::is_token(std::string_view given, std::string_view purpose, const SandboxRecord& record) const {
@@ -46,7 +50,7 @@ bool TokenKey::is_token(std::string_view given, std::string_view purpose, const 
 
 std::string TokenKey::attach_signature(const SandboxRecord& record, std::string_view session, std::string_view body) const {
   const std::string message = joined({"attach", record.tenant, record.id, std::to_string(record.epoch), session, body});
-  const Sha256 signature = hmac_sha256(as_bytes(key_), as_bytes(message));
+  const Sha256 signature = hmac_sha256(key_.bytes(), as_bytes(message));
   return std::string(as_text(signature));
 }
 

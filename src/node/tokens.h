@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/secret.h"
 #include "node/record.h"
 
 namespace space::node {
@@ -39,9 +40,9 @@ class TokenKey {
   Result<> check_attach(const SandboxRecord& record, std::string_view session, std::string_view token, std::int64_t now_ms) const;
 
  private:
-  explicit TokenKey(std::string key) : key_(std::move(key)) {}
+  explicit TokenKey(Secret key) : key_(std::move(key)) {}
   std::string attach_signature(const SandboxRecord& record, std::string_view session, std::string_view body) const;
-  std::string key_;  // 32 bytes
+  Secret key_;  // 32 bytes
 };
 
 // E2B's signature of a file's URL: "v1_" and SHA-256 over path, operation ("read" or "write"), user, token and, with one, the expiry.

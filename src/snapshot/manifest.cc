@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "base/secret.h"
 
 namespace space::snapshot {
 namespace {
@@ -104,14 +105,20 @@ Result<ManifestKey> ManifestKey::open(const std::filesystem::path& file) {
   if (!text && text.error().kind == ErrorKind::not_found) {
     Sha256 key;
     random_bytes(key);
-    TRY_VOID(write_file_durable(file, as_text(key), 0600));
-    return of(key);
+    const auto written = write_file_durable(file, as_text(key), 0600);
+    ManifestKey made = of(key);
+    wipe(key);
+    TRY_VOID(written);
+    return made;
   }
   if (!text) return fail(text.error());
+  const WipeAtEnd wiped(*text);
   Sha256 key;
   if (text->size() != key.size()) return fail(ErrorKind::corrupt, "manifest_key_damaged", fmt::format("{} is not a key of {} bytes", file.string(), key.size()), "restore it from a backup: without it no checkpoint can be used");
   std::copy_n(as_bytes(*text).begin(), key.size(), key.begin());
-  return of(key);
+  ManifestKey out = of(key);
+  wipe(key);
+  return out;
 }
 
 ManifestKey ManifestKey::of(const Sha256& key) {

@@ -24,10 +24,14 @@ class ManifestKey {
  public:
   static Result<ManifestKey> open(const std::filesystem::path& file);
   static ManifestKey of(const Sha256& key);
+  ManifestKey(const ManifestKey&) = default;
+  ManifestKey& operator=(const ManifestKey&) = default;
+  ~ManifestKey() { wipe(key_); }
   const std::string& id() const { return id_; }  // 16 hex digits, not secret
   std::string sign(std::string_view body) const;  // hex HMAC
 
  private:
+  ManifestKey() = default;
   std::string id_;
   Sha256 key_{};
 };

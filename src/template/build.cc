@@ -99,7 +99,7 @@ Result<> keep_initramfs(const Layout& layout, const std::string& version, const 
   const auto current = layout.current_initramfs(version);
   std::error_code error;
   const auto before = fs::read_symlink(current, error).string();
-  if (!error && before == name && fs::exists(folder / name, error)) return {};
+  if (!error && before == name && read_file(folder / name, bytes.size()) == bytes) return {};  // its name alone proves nothing
 
   TRY_VOID(make_directories(folder, 0755));
   TRY_VOID(write_file_durable(folder / name, bytes, 0444));

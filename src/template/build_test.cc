@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "template/command.h"
 #include "template/kernel.h"
+#include "template/signature.h"
 #include "template/test_archives.h"
 
 namespace space::tmpl {
@@ -140,6 +141,25 @@ TEST_F(BuildTest, AReleaseKeepsItsKernel) {
   write("prepared/kernel", "linux-image-test 6.1-3 " + std::string(64, 'a') + "\n");
   config_.reference = "tiny:3";
   EXPECT_EQ(run().error().code, "template_kernel");
+}
+
+TEST_F(BuildTest, AnInitramfsThatIsNotWhatItsNameSaysIsMadeAgain) {
+  const auto made = run();
+  ASSERT_TRUE(made) << describe(made.error());
+  const auto whole = read_file(made->initramfs, 1 << 20).value();
+  fs::remove(made->initramfs);
+  std::ofstream(made->initramfs) << "another";
+  ASSERT_TRUE(refresh_initramfs(config_.templates_dir, config_.agent));
+  EXPECT_EQ(read_file(made->initramfs, 1 << 20), whole);
+}
+
+TEST_F(BuildTest, WhatWasBuiltIsSigned) {
+  const auto made = run();
+  ASSERT_TRUE(made) << describe(made.error());
+  const TemplateStore store(config_.templates_dir);
+  const auto signed_now = sign_release(store, *made, SigningKey::create(dir_.path() / "key").value());
+  ASSERT_TRUE(signed_now) << describe(signed_now.error());
+  EXPECT_TRUE(check_statement(read_signature(store, *made)->value(), *made));
 }
 
 TEST_F(BuildTest, WhatADeadBuildLeftIsRemovedAndWhatALivingOneHoldsIsNot) {

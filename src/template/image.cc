@@ -127,7 +127,9 @@ Result<std::string> add_entry(ArchiveReader& archive, archive_entry* entry, Ext4
   }
 }
 
-Result<std::string> digest_of_blocks(const std::filesystem::path& path) {
+}  // namespace
+
+Result<std::string> digest_of_image(const std::filesystem::path& path) {
   TRY(auto fd, open_file(path, O_RDONLY));
   struct stat status {};
   if (fstat(fd.get(), &status) != 0) return fail_errno(errno, "stat " + path.string());
@@ -153,8 +155,6 @@ Result<std::string> digest_of_blocks(const std::filesystem::path& path) {
   hash.add(as_bytes(size));
   return digest_name(hash.finish());
 }
-
-}  // namespace
 
 Result<ImageDigests> make_image(const ImageSpec& spec) {
   const Utf8Names names;
@@ -185,7 +185,7 @@ Result<ImageDigests> make_image(const ImageSpec& spec) {
   TRY_VOID(write_all(out, manifest));
   ImageDigests digests;
   digests.tree = digest_name(sha256(manifest));
-  TRY(digests.image, digest_of_blocks(spec.image));
+  TRY(digests.image, digest_of_image(spec.image));
   return digests;
 }
 

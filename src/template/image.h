@@ -28,4 +28,7 @@ struct ImageDigests {
 // links: template_image, and so is an archive whose paths leave the root.
 Result<ImageDigests> make_image(const ImageSpec& spec);
 
+// ImageDigests::image of an image that is there; reads its data and skips its holes.
+Result<std::string> digest_of_image(const std::filesystem::path& path);
+
 }  // namespace space::tmpl

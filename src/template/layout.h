@@ -2,6 +2,7 @@
 //
 //   lock                                  flock(2) of whoever writes
 //   tags/<name>/<tag>.json                which content a tag names, since when, with which kernel; written once
+//   tags/<name>/<tag>.signature           who signed it (signature.h); may be missing
 //   content/<64 hex>/release.json         size, environment, digests
 //                    rootfs.ext4, manifest, lock
 //   kernels/<package version>/vmlinux, modules/*.ko, modules/order, kernel.json
@@ -26,6 +27,7 @@ class Layout {
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path tags() const { return root_ / "tags"; }
   std::filesystem::path tag(const std::string& name, const std::string& tag) const { return tags() / name / (tag + ".json"); }
+  std::filesystem::path signature(const std::string& name, const std::string& tag) const { return tags() / name / (tag + ".signature"); }
   std::filesystem::path contents() const { return root_ / "content"; }
   std::filesystem::path content(const std::string& digest) const;  // of a digest that parse_reference accepted
   std::filesystem::path kernel(const std::string& version) const { return root_ / "kernels" / version; }

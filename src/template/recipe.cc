@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
-#include <toml++/toml.h>
-
 #include "base/file.h"
 #include "template/build.h"
+#include "template/toml_file.h"
 
 namespace space::tmpl {
 namespace fs = std::filesystem;
@@ -16,24 +14,13 @@ tl::unexpected<Error> bad(const fs::path& file, std::string_view what) {
   return fail(ErrorKind::invalid_argument, "template_recipe", fmt::format("{}: {}", file.string(), what), "see templates/base/template.toml for what may stand there");
 }
 
-const char* unknown_key(const toml::table& table, std::initializer_list<std::string_view> known) {
-  for (const auto& [key, value] : table)
-    if (std::find(known.begin(), known.end(), key.str()) == known.end()) return key.data();
-  return nullptr;
-}
-
 }  // namespace
 
 Result<RuntimeConfig> read_recipe(const fs::path& folder) {
   const auto file = folder / "template.toml";
   auto text = read_file(file, 64 << 10);
   if (!text) return bad(file, text.error().message);
-  toml::table table;
-  try {
-    table = toml::parse(*text);
-  } catch (const toml::parse_error& error) {
-    return bad(file, fmt::format("line {}: {}", error.source().begin.line, error.description()));
-  }
+  TRY(const toml::table table, read_toml(*text, [&](std::string_view what) { return bad(file, what); }));
   if (const char* key = unknown_key(table, {"user", "workdir", "size", "env", "start"})) return bad(file, fmt::format("'{}' is not known", key));
 
   RuntimeConfig config;

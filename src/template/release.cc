@@ -214,7 +214,8 @@ Result<> TemplateStore::remove(std::string_view reference) {
     }
     found = true;
     std::error_code error;
-    fs::remove(layout.tag(name, tag), error);
+    fs::remove(layout.signature(name, tag), error);  // first: a signature never lies beside a tag that came later
+    if (!error) fs::remove(layout.tag(name, tag), error);
     if (error) return fail_errno(error.value(), "remove " + layout.tag(name, tag).string());
     TRY_VOID(sync_directory(layout.tags() / name));
   }

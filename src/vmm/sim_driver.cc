@@ -141,7 +141,9 @@ Task<std::unique_ptr<SimDriver>> SimDriver::open(BlockingPool& pool, SimOptions 
   CO_TRY_VOID(make_directories(options.sockets, 0700));
   if (options.agent.empty()) {
     std::error_code error;
-    options.agent = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "space-agent";
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    options.agent = folder / "space-agent";
+    if (!std::filesystem::exists(options.agent, error)) options.agent = folder / "src" / "agent" / "space-agent";  // where a build leaves it
   }
   if (::access(options.agent.c_str(), X_OK) != 0)
     co_return fail_errno(errno, fmt::format("run the agent {}", options.agent.string()));

@@ -1,7 +1,7 @@
-// Bytes that must not stay in memory: a credential, a private key, the store's key.
+// Bytes that must not stay in memory: a credential, a private key, the key that signs tokens.
 #pragma once
 
-#include <cstring>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "base/digest.h"
 #include "base/encoding.h"
 
-namespace space::egress {
+namespace space {
 
 // Owns a buffer that is overwritten before it is freed. Move-only; never grows in place, since that would leave a copy behind.
 class Secret {
@@ -47,4 +47,16 @@ inline void wipe_string(std::string& text) {
   text.clear();
 }
 
-}  // namespace space::egress
+// Does so on every way out of a block: `const WipeAtEnd wiped(text)`.
+class WipeAtEnd {
+ public:
+  explicit WipeAtEnd(std::string& text) : text_(text) {}
+  WipeAtEnd(const WipeAtEnd&) = delete;
+  WipeAtEnd& operator=(const WipeAtEnd&) = delete;
+  ~WipeAtEnd() { wipe_string(text_); }
+
+ private:
+  std::string& text_;
+};
+
+}  // namespace space
