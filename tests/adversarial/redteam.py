@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 
+import lanes  # noqa: E402
 import report  # noqa: E402
 from framework import REGISTRY, OutOfTime, Trial  # noqa: E402
 
@@ -94,24 +95,17 @@ def show(trial, left):
 def run(attacks, options):
     from world import World
 
-    trials, begun = [], time.monotonic()
+    begun = time.monotonic()
+    clock = lanes.Clock(float("inf") if options.long else options.budget)
 
-    def left():
-        return float("inf") if options.long else options.budget - (time.monotonic() - begun)
-    with World(long=options.long) as world:
-        for one in attacks:
-            if left() < 5:
-                print("the time is over; what is left counts as missing", file=sys.stderr)
-                break
-            trial = Trial(one, world, options.condition or one.conditions[0])
-            if not limited(one.seconds * 20 if options.long else min(one.seconds * PATIENCE, left()), trial.run):
-                trial.error = trial.error or "broken off while it put things away"
-            trials.append(trial)
-            show(trial, left())
-        facts = {"accelerator": world.version.get("accelerator") or "unknown", "vmm": f"{world.version.get('driver')} {world.version.get('vmm_version')}",
-                 "version": world.version["version"], "kernel": platform.release(), "condition": options.condition or "each attack's own",
-                 "counts": "literal" if options.long else "scaled"}
-    return trials, facts, time.monotonic() - begun
+    def try_one(attack, world):
+        trial = Trial(attack, world, options.condition or attack.conditions[0])
+        if not limited(attack.seconds * 20 if options.long else min(attack.seconds * PATIENCE, clock.left()), trial.run):
+            trial.error = trial.error or "broken off while it put things away"
+        show(trial, clock.left())
+        return trial
+    trials, facts, left_behind = lanes.run(attacks, clock, lambda: World(long=options.long), try_one)
+    return trials, {**facts, "left_behind": left_behind, "kernel": platform.release(), "condition": options.condition or "each attack's own", "counts": "literal" if options.long else "scaled"}, time.monotonic() - begun
 
 
 def merged(files, catalogue):
@@ -136,16 +130,20 @@ def finish(options, rows, summary):
         for ending, text in ((".md", report.as_markdown(rows, summary)), (".json", report.as_json(rows, summary)), (".xml", report.as_junit(rows, summary))):
             Path(options.report + ending).write_text(text)
     failed = {verdict: [row["id"] for row in rows if row["verdict"] == verdict] for verdict in ("reached", "broken", "missing")}
+    count = sum(map(len, failed.values()))
+    bad = count or len(summary.get("left_behind", ()))
     if options.json:
         print(report.as_json(rows, summary))
     else:
         for verdict, ids in failed.items():
             if ids:
                 print(f"{verdict}: {' '.join(ids)}")
+        for what in summary.get("left_behind", ()):
+            print(f"left behind: {what}")
         print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
               + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
-        print(f"{len(rows) - sum(map(len, failed.values()))} passed, {sum(map(len, failed.values()))} failed")
-    return 1 if any(failed.values()) else 0
+        print(f"{len(rows) - count} passed, {bad} failed")
+    return 1 if bad else 0
 
 
 def needs_root():
