@@ -176,7 +176,7 @@ class World:
                 continue
             if self.condition == "blocked":
                 found.append(f"something arrived although all is blocked: {str(entry)[:200]}")
-            elif self.condition == "partial" and (entry["at"] == "evil" or entry["at"] == "proxy" and not str(entry.get("path", "")).startswith("/")):
+            elif self.condition == "partial" and (entry["at"] == "evil" or entry["at"] == "proxy" and any(entry["lines"]) and not entry["path"].startswith("/")):
                 found.append(f"{entry['at']} was reached: {str(entry)[:200]}")
             elif self.condition == "partial" and entry["at"] == "dns" and not internet.may_be_resolved(entry.get("name", "")):
                 found.append(f"a name outside of the policy was looked up: {entry.get('name')}")
