@@ -267,7 +267,10 @@ Task<> HttpExchange::copy_body(const http::Head& answer, std::string head, bool 
       }
     }
     const auto piece = co_await body.read(*upstream_.stream, upstream_.in, into);
-    if (piece.fault != http::BodyReader::Piece::Fault::none) co_return upstream_error("upstream_closed", "its answer broke off");
+    if (piece.fault != http::BodyReader::Piece::Fault::none) {
+      if (scrubber_.holds_back()) (void)co_await to_guest(head, scrubber_.finish(), chunked, false);  // what came is the guest's
+      co_return upstream_error("upstream_closed", "its answer broke off");
+    }
     stall_.set(kStall);
     const bool last = body.done();
     std::string_view data(reinterpret_cast<const char*>(buffer.get()), piece.bytes);
