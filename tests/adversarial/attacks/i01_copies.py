@@ -153,7 +153,7 @@ def one_moment(t):
         talker = threading.Thread(target=talk, daemon=True)
         talker.start()
         gap = "python3 -c \"a, b = int(open('/dev/shm/count').read()), int(open('/root/count').read()); print(a, b)\""
-        t.control("the counter runs", int(t.guest(box, "sleep 0.5; cat /root/count").stdout) > 10)
+        t.control("the counter runs", int(t.guest(box, "while ! [ -s /root/count ]; do sleep 0.1; done; sleep 0.5; cat /root/count").stdout) > 10)
         for number in range(20 if world.long else 3):
             child = forks(box, 1)[0]
             children.append(child)
