@@ -52,6 +52,8 @@ _BARS = [
     Bar('e2b.methods-python', 'e2b_methods', 'share', 'min', 1.0, 'the same for Python', peer=False),
     Bar('e2b.roundtrip', 'e2b', 'ms', 'max', 1.4, 'create + echo hi + kill through the JavaScript SDK; peer: the same three steps natively from the same runtime'),
     Bar('e2b.parallel', 'e2b', 'outputs', 'max', 0, 'lost or mixed outputs of 100 concurrent commands on one sandbox and on 20 sandboxes', peer=False),
+    Bar('hardening.create', 'hardening', 'ms', 'max', 1.05, 'create with pools off until a command answered; peer: the same build without our filters of system calls'),
+    Bar('hardening.exec', 'hardening', 'ms', 'max', 1.05, 'run `true` in a running sandbox; peer: the same build without our filters of system calls'),
     Bar('e2b-files.memory', 'e2b_files', 'MiB', 'max', 1.1, 'memory of node, api and agent during 1 GB up and down; peer: before'),
 ]
 ALL = {bar.name: bar for bar in _BARS}

@@ -10,6 +10,8 @@
 #include <initializer_list>
 #include <memory>
 
+#include "base/log.h"
+
 namespace space::cli {
 namespace {
 
@@ -67,6 +69,10 @@ Result<> confine(Role role, const ServerSettings& settings) {
   if (::geteuid() == 0) TRY_VOID(empty_bounding_set());
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "give up new privileges");
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "become undumpable");
+  if (settings.without_filters) {
+    log::warn("filter.off", {{"of", to_string(role)}, {"why", "--bench-without-filters: this server is for a measurement, not for use"}});
+    return {};
+  }
   return load_filter(role != Role::api);  // node has qemu-img make a base's empty disk, egress starts its workers
 }
 

@@ -23,6 +23,7 @@ int run_warden(const ServerSettings& s) {
   config.uid_base = s.uid_base;
   config.peer_uids = {s.node_uid()};
   config.allow_no_limits = s.no_limits;
+  config.without_filter = s.without_filters;
   config.vmm_binary = s.vmm_binary.string();
   return warden::run(config);
 }

@@ -43,6 +43,7 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
   if (s.e2b_allow_unsecured) out.emplace_back("--e2b-allow-unsecured");
   if (s.no_limits) out.emplace_back("--no-limits");
   if (s.tenants_on_tcg) out.emplace_back("--tenants-on-tcg");
+  if (s.without_filters) out.emplace_back("--bench-without-filters");
   return out;
 }
 

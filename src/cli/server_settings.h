@@ -33,6 +33,7 @@ struct ServerSettings {
   std::uint32_t keep_checkpoints = 0, keep_checkpoints_days = 0;  // 0: all
   bool no_limits = false;          // serve although the host has no usable cgroups
   bool tenants_on_tcg = false;     // tenants share a host where the jail alone separates them
+  bool without_filters = false;    // no system call filters of ours: to measure what they cost (bench/lib/hardening.py)
   log::Level log_level = log::Level::info;
   std::uint32_t uid_base = 7340032;
   // The egress gateway (docs/egress.md).

@@ -39,10 +39,10 @@ TEST(Listen, RefusesWhatIsNoAddressAndPort) {
 
 TEST(Settings, ReachARoleAsTheyAre) {
   ServerSettings settings;
-  settings.no_limits = true;
+  settings.no_limits = settings.without_filters = true;
   settings.log_level = log::Level::warn;
   const auto words = to_arguments(settings);
-  EXPECT_NE(std::ranges::find(words, "--no-limits"), words.end());
+  for (const char* word : {"--no-limits", "--bench-without-filters"}) EXPECT_NE(std::ranges::find(words, word), words.end()) << word;
   const auto level = std::ranges::find(words, "--log-level");
   ASSERT_NE(level, words.end());
   EXPECT_EQ(*(level + 1), "warn");

@@ -71,7 +71,8 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
   if (to == S::running && sandbox.time_limit_s > 0)
     sandbox.ends_ms = now_ms + (rests(from) && sandbox.remaining_ms > 0 ? sandbox.remaining_ms : sandbox.time_limit_s * 1000);
   else if (rests(to) && sandbox.ends_ms > 0)
-    sandbox.remaining_ms = sandbox.ends_ms > now_ms ? std::max<std::int64_t>(sandbox.ends_ms - now_ms, 1000) : 0;  // 0: anew after the wake
+    // To the millisecond: with a second given at every pause a sandbox lives as long as somebody pauses it. One whose limit puts it to rest begins anew.
+    sandbox.remaining_ms = sandbox.ends_ms > now_ms ? sandbox.ends_ms - now_ms : sandbox.rest.suspend_at_limit ? 0 : 1;
   if (to != S::running) sandbox.ends_ms = 0;
   else sandbox.end_reason.clear();  // one that had ended was started again
   const bool over = to == S::failed || to == S::ended;

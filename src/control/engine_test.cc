@@ -358,6 +358,22 @@ TEST_F(EngineTest, TimeLimitsDelete) {
   EXPECT_NE(deleted->data.find("time_limit"), std::string::npos);
 }
 
+TEST_F(EngineTest, PausesDoNotStretchATimeLimit) {
+  const Accepted accepted = create(2);
+  wait(accepted.operation.id);
+  std::int64_t left = 2'000;
+  while (left > 500) {
+    spin(milliseconds(400));
+    wait(change(OperationKind::pause, accepted.sandbox.id).operation.id);
+    const std::int64_t now = must(store().find_sandbox("default", accepted.sandbox.id)).remaining_ms;
+    EXPECT_GT(now, 0);
+    EXPECT_LE(now, left - 400);
+    left = now;
+    wait(change(OperationKind::resume, accepted.sandbox.id).operation.id);
+  }
+  EXPECT_TRUE(eventually([&] { return gone(accepted.sandbox.id); }));
+}
+
 TEST_F(EngineTest, ATimeLimitThatPassedWhileWeWereAwayIsKept) {
   const Accepted accepted = create(1);
   wait(accepted.operation.id);

@@ -1,6 +1,7 @@
 // Credentials inside a worker: put into requests that a binding covers, and taken out of what comes back.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,15 +40,20 @@ Checked<Injection> inject(const CredentialTable& table, const Settings& settings
 // Overwrites the values of a request's fields once they went out, for those that held a secret.
 void wipe_fields(http::Headers& headers);
 
-// Replaces secrets in a stream by as many asterisks, so that lengths stay. Holds bytes back only while they could be the beginning
-// of a secret.
+// Replaces secrets in a stream by as many asterisks, so that lengths stay. What could be the beginning of a secret is held back until
+// more comes. How much that is depends on what the guest may know (no secret has a control byte), never on the secret: else an upstream that
+// repeats a guest's guess would tell by a late piece that the guess begins the secret.
 class Scrubber {
  public:
+  // After so long without more, what is held back goes on.
+  static constexpr std::chrono::milliseconds kPatience{20};
   Scrubber() = default;
   explicit Scrubber(const Injection& injection);
   bool active() const { return !patterns_.empty(); }
   std::string push(std::string_view bytes);  // what may be passed on now
-  std::string finish();                      // the rest
+  bool holds_back() const { return held_.size() > released_; }
+  std::string release();                     // what is held back; a secret that began in it is still known by its rest
+  std::string finish();                      // the same, at the end
   bool found() const { return found_; }
   // All at once, for a header's value.
   std::string whole(std::string_view text);
@@ -56,6 +62,8 @@ class Scrubber {
   void replace(std::string& text);
   std::vector<std::shared_ptr<const Secret>> patterns_;
   std::string held_;
+  std::size_t released_ = 0;  // of held_, from its beginning: gone out already
+  std::size_t most_held_ = 0;
   bool found_ = false;
 };
 

@@ -165,6 +165,25 @@ TEST_F(Injecting, ScrubsSecretsInEveryFormHoweverTheyAreCut) {
   }
   Scrubber prompt(*injection);
   EXPECT_EQ(prompt.push("data: x\n\n"), "data: x\n\n");  // an event stream is not held up
+  // A secret whose first half has gone out already is known by its rest.
+  EXPECT_EQ(prompt.push("before s3cr3t/val"), "");
+  EXPECT_TRUE(prompt.holds_back());
+  EXPECT_EQ(prompt.release(), "before s3cr3t/val");
+  EXPECT_FALSE(prompt.holds_back());
+  EXPECT_EQ(prompt.push("ue+1234 after\n"), "******* after\n");
+}
+
+TEST_F(Injecting, ScrubsWithoutTellingHowMuchOfAGuessIsRight) {
+  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","bearer":true}])");
+  auto request = request_to("a.example.com");
+  http::Headers headers;
+  const auto injection = inject(table, settings, true, request, headers);
+  ASSERT_TRUE(injection);
+  for (const std::string_view text : {"you said: ", "you said\n"}) {
+    std::set<std::size_t> passed;
+    for (const std::string_view guess : {"xxxxxxxxxxxx", "s3cxxxxxxxxx", "s3cr3t/valux", "s3cr3t/value", "xxxxxxs3cr3t"}) passed.insert(Scrubber(*injection).push(std::string(text) + std::string(guess)).size());
+    EXPECT_EQ(passed.size(), 1U) << text;
+  }
 }
 
 TEST(Binding, IsRefusedBesideATunnelAndInHeadersThatRoute) {

@@ -175,7 +175,9 @@ void reset_signals() {
   arrange_descriptors(plan);
   drop_rights(plan);
   const sock_fprog filter{static_cast<unsigned short>(plan.spec->filter.size()), const_cast<sock_filter*>(plan.spec->filter.data())};
-  MUST(kFilter, ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+  if (filter.len > 0) {
+    MUST(kFilter, ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+  }
   char* const no_environment[] = {nullptr};
   ::execve(kVmmProgram, plan.argv.data(), no_environment);
   give_up(plan.status, kRun);

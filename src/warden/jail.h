@@ -24,7 +24,7 @@ struct JailSpec {
   std::span<const Fd> fds;        // become 3, 4, …; stay the caller's
   const Fd* log = nullptr;        // becomes 1 and 2
   const CgroupEntry* cgroup = nullptr;
-  std::span<const sock_filter> filter;
+  std::span<const sock_filter> filter;  // empty: none (WardenConfig::without_filter)
   bool kvm = false;               // with a /dev/kvm
   // For the object that the build preloads (userfault_preload.c), or both null: its socket and /dev/userfaultfd.
   const Fd* userfault_socket = nullptr;

@@ -50,7 +50,11 @@ Result<Host> look_at_host(const WardenConfig& config) {
   Host host;
   host.builds = fs::path(config.data_dir) / "vmm";
   TRY(host.build, prepare_build(config.vmm_binary, host.builds, config.uid_base + kToolOffset));
-  TRY(host.filter, jail_filter());
+  if (config.without_filter) {
+    log::warn("filter.off", {{"of", "VMMs"}, {"why", "--bench-without-filters: this server is for a measurement, not for use"}});
+  } else {
+    TRY(host.filter, jail_filter());
+  }
   host.kvm = kvm_works();
   host.userfault = ::access("/dev/userfaultfd", R_OK | W_OK) == 0;  // Linux 6.1
   host.cgroups = Cgroups::detect();

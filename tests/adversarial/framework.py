@@ -19,8 +19,8 @@ VERDICTS = ("blocked", "reached", "broken", "not applicable", "missing")
 
 
 class Attack:
-    def __init__(self, ids, function, conditions, seconds, evidence, quick=False):
-        self.ids, self.function, self.conditions, self.seconds, self.evidence, self.quick = ids, function, conditions, seconds, evidence, quick
+    def __init__(self, ids, function, conditions, seconds, evidence, quick=False, alone=False):
+        self.ids, self.function, self.conditions, self.seconds, self.evidence, self.quick, self.alone = ids, function, conditions, seconds, evidence, quick, alone
         self.name = f"{function.__module__}.{function.__name__}"
         self.doc = (function.__doc__ or "").strip().splitlines()[0] if function.__doc__ else function.__name__
 
@@ -28,11 +28,11 @@ class Attack:
 ANY = ("blocked", "partial", "open")
 
 
-def attack(*ids, conditions=ANY, seconds=60, quick=False):
+def attack(*ids, conditions=ANY, seconds=60, quick=False, alone=False):
     """Registers an attack for these entries of the catalogue. `seconds`: its longest time, at default counts. `quick`: it belongs to
-    the three minutes of --quick."""
+    the three minutes of --quick. `alone`: it measures time, or takes all of the machine, so no other attack goes on beside it."""
     def register(function):
-        REGISTRY.append(Attack(ids, function, conditions, seconds, False, quick))
+        REGISTRY.append(Attack(ids, function, conditions, seconds, False, quick, alone))
         return function
     return register
 
@@ -51,6 +51,8 @@ class OutOfTime(BaseException):
 
 
 class Trial:
+    OUTCOME = ("condition", "controls", "attempts", "notes", "figures", "error", "seconds")
+
     def __init__(self, attack, world, condition=""):
         self.attack, self.world, self.condition = attack, world, condition
         self.controls, self.attempts, self.notes, self.figures = [], [], [], {}
@@ -82,6 +84,17 @@ class Trial:
             self.attempt("no canary's secret is in what came back", True, name)
 
     # What the runner calls.
+
+    def told(self):
+        """As JSON can say it, for the process that makes the report."""
+        return {"attack": self.attack.name, **{name: getattr(self, name) for name in self.OUTCOME}}
+
+    @classmethod
+    def of(cls, attack, told):
+        trial = cls(attack, None)
+        for name in cls.OUTCOME:
+            setattr(trial, name, told[name])
+        return trial
 
     def run(self):
         begun = time.monotonic()

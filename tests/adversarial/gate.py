@@ -124,4 +124,5 @@ class Gate:
         except ValueError:
             raise AssertionError(f"the prober did not end well: {run.exit} {run.stderr[-300:]}") from None
         time.sleep(0.2)
-        return {step["id"]: Seen(step, results.get(step["id"], {"error": "not run"}), self.t.world.arrived(step["id"])) for _, _, step, _ in queued}
+        arrivals = self.t.world.arrivals()
+        return {step["id"]: Seen(step, results.get(step["id"], {"error": "not run"}), [entry for entry, text in arrivals if step["id"] in text]) for _, _, step, _ in queued}

@@ -17,12 +17,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 
+import lanes  # noqa: E402
 import report  # noqa: E402
 from framework import REGISTRY, OutOfTime, Trial  # noqa: E402
 
 BUDGET_S = 12 * 60
 QUICK_BUDGET_S = 3 * 60
-PATIENCE = float(os.environ.get("SPACE_REDTEAM_PATIENCE", 1))  # each attack's time limit is so many times as long, on a busy machine
+PATIENCE = float(os.environ.get("SPACE_REDTEAM_PATIENCE", 1))  # every time limit is so many times as long, on a busy machine
+TIDYING_S = 20  # what an attack that was broken off may take to put things away, before that is broken off as well
 
 
 def read_catalogue():
@@ -42,13 +44,16 @@ def load_attacks(folders=()):
 
 
 def limited(seconds, work):
-    """Runs `work`; what takes longer is broken off."""
+    """Runs `work`; what takes longer is broken off. Whether it came to its end."""
     def late(*_):
         raise OutOfTime()
     signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds * PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, seconds, TIDYING_S)
     try:
         work()
+        return True
+    except OutOfTime:
+        return False
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -66,7 +71,7 @@ def parse():
     parser.add_argument("--list", action="store_true", help="what there is; runs nothing")
     parser.add_argument("--budget", type=int, metavar="S", help="seconds for everything, at default counts (720; 180 with --quick)")
     options = parser.parse_args()
-    options.budget = options.budget or (QUICK_BUDGET_S if options.quick else BUDGET_S)
+    options.budget = options.budget or (QUICK_BUDGET_S if options.quick else BUDGET_S) * PATIENCE
     return options
 
 
@@ -80,9 +85,9 @@ def chosen(attacks, options):
     return [one for one in attacks if (not options.condition or options.condition in one.conditions) and any(map(takes, one.ids)) and (one.quick or not options.quick)]
 
 
-def show(trial):
-    print(f"{'+'.join(trial.attack.ids)[:32]:32} {trial.verdict:15} {trial.seconds:6.1f} s  {trial.attack.doc[:70]}"
-          + (f"\n{'':32} {trial.reason[:400]}" if trial.verdict in ("reached", "broken") else ""), file=sys.stderr, flush=True)
+def show(trial, left):
+    print(f"{left:4.0f} s left  {'+'.join(trial.attack.ids)[:32]:32} {trial.verdict:15} {trial.seconds:6.1f} s  {trial.attack.doc[:70]}"
+          + (f"\n{'':13} {trial.reason[:600]}" if trial.verdict in ("reached", "broken") else ""), file=sys.stderr, flush=True)
     if trial.verdict == "broken" and os.environ.get("SPACE_REDTEAM_TRACE"):
         print(getattr(trial, "trace", ""), file=sys.stderr)
 
@@ -90,21 +95,17 @@ def show(trial):
 def run(attacks, options):
     from world import World
 
-    trials, begun = [], time.monotonic()
-    with World(long=options.long) as world:
-        for one in attacks:
-            left = options.budget - (time.monotonic() - begun)
-            if left < 5 and not options.long:
-                print("the time is over; what is left counts as missing", file=sys.stderr)
-                break
-            trial = Trial(one, world, options.condition or one.conditions[0])
-            limited(one.seconds * 20 if options.long else min(one.seconds, left), trial.run)
-            trials.append(trial)
-            show(trial)
-        facts = {"accelerator": world.version.get("accelerator") or "unknown", "vmm": f"{world.version.get('driver')} {world.version.get('vmm_version')}",
-                 "version": world.version["version"], "kernel": platform.release(), "condition": options.condition or "each attack's own",
-                 "counts": "literal" if options.long else "scaled"}
-    return trials, facts, time.monotonic() - begun
+    begun = time.monotonic()
+    clock = lanes.Clock(float("inf") if options.long else options.budget)
+
+    def try_one(attack, world):
+        trial = Trial(attack, world, options.condition or attack.conditions[0])
+        if not limited(attack.seconds * 20 if options.long else min(attack.seconds * PATIENCE, clock.left()), trial.run):
+            trial.error = trial.error or "broken off while it put things away"
+        show(trial, clock.left())
+        return trial
+    trials, facts, left_behind = lanes.run(attacks, clock, lambda: World(long=options.long), try_one)
+    return trials, {**facts, "left_behind": left_behind, "kernel": platform.release(), "condition": options.condition or "each attack's own", "counts": "literal" if options.long else "scaled"}, time.monotonic() - begun
 
 
 def merged(files, catalogue):
@@ -128,12 +129,21 @@ def finish(options, rows, summary):
     if options.report:
         for ending, text in ((".md", report.as_markdown(rows, summary)), (".json", report.as_json(rows, summary)), (".xml", report.as_junit(rows, summary))):
             Path(options.report + ending).write_text(text)
+    failed = {verdict: [row["id"] for row in rows if row["verdict"] == verdict] for verdict in ("reached", "broken", "missing")}
+    count = sum(map(len, failed.values()))
+    bad = count or len(summary.get("left_behind", ()))
     if options.json:
         print(report.as_json(rows, summary))
     else:
+        for verdict, ids in failed.items():
+            if ids:
+                print(f"{verdict}: {' '.join(ids)}")
+        for what in summary.get("left_behind", ()):
+            print(f"left behind: {what}")
         print(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in summary.items() if name in ("blocked", "reached", "broken", "not_applicable", "missing"))
               + f"; {summary['attempts']} attempts, {summary['controls']} controls; accelerator {summary['accelerator']}; {summary['seconds']} s")
-    return 1 if summary["reached"] or summary["broken"] or summary["missing"] else 0
+        print(f"{len(rows) - count} passed, {bad} failed")
+    return 1 if bad else 0
 
 
 def needs_root():

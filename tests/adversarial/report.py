@@ -60,6 +60,7 @@ def as_markdown(rows, summary):
              f"- {summary['entries']} entries in {summary['seconds']} s: {summary['blocked']} blocked, **{summary['reached']} reached**, {summary['broken']} broken, "
              f"{summary['not_applicable']} not applicable (evidence below), {summary['missing']} missing (not written yet)",
              f"- {summary['attempts']} attempts, {summary['controls']} of them with a control that tripped ({summary['checks']} checks); an attack that stands for several entries is counted once",
+             *(f"- **left behind on the host**: {what}" for what in summary.get("left_behind", ())),
              "", "| group | " + " | ".join(ORDER) + " |", "|---|" + "---|" * len(ORDER)]
     lines += [f"| {group} | " + " | ".join(str(counts[verdict]) for verdict in ORDER) + " |" for group, counts in summary["groups"].items()]
     lines += ["", "| id | priority | attack | verdict | attempts | controls | |", "|---|---|---|---|---|---|---|"]

@@ -65,17 +65,22 @@ class World:
         return self
 
     def __exit__(self, *exc):
+        self.close()
+
+    def close(self):
+        """Puts everything away, once; says what is left by an AssertionError."""
         for one in [*getattr(self, "listeners", ()), *getattr(self, "datagrams", ())]:
             one.close()
+        server, net, self.server, self.net = self.server, self.net, None, None
         try:
             for tenant in (getattr(self, "attacker", None), getattr(self, "victim", None)):
-                for sandbox in tenant.sandboxes() if tenant else ():
+                for sandbox in tenant.sandboxes() if tenant and server else ():
                     tenant.delete(sandbox["id"])
-            if self.server is not None:
-                self.server.close()
+            if server is not None:
+                server.close()
         finally:
-            if self.net is not None:
-                self.net.close()
+            if net is not None:
+                net.close()
 
     def first(self, **options):
         """The bystander's sandbox, the first of this server: its base may have to be made before it."""
@@ -100,10 +105,18 @@ class World:
         """Entries of the internet's log for which `known` is true are no trespass in this trial."""
         self.expected.append(known)
 
+    def arrivals(self):
+        """What the internet and the host's canaries got in this trial, each with its text."""
+        found = [*self.net.since(self.mark), *({"at": "host", "said": said.decode("latin1")} for one in [*self.listeners, *self.datagrams] for _, said in one.hits)]
+        return [(entry, str(entry)) for entry in found]
+
     def arrived(self, text):
-        """What the internet and the host's canaries got in this trial that holds this text."""
-        found = [entry for entry in self.net.since(self.mark) if text in str(entry)]
-        return found + [{"at": "host", "said": said.decode("latin1")} for one in [*self.listeners, *self.datagrams] for _, said in one.hits if text.encode() in said]
+        """Those that hold this text."""
+        return [entry for entry, whole in self.arrivals() if text in whole]
+
+    def facts(self):
+        """What a report says about what was attacked."""
+        return {"accelerator": self.version.get("accelerator") or "unknown", "vmm": f"{self.version.get('driver')} {self.version.get('vmm_version')}", "version": self.version["version"]}
 
     def tenant(self, name, scopes=("admin",), **more):
         made = self.host.ok("POST", "/v1/keys", {"name": "redteam", "tenant": name, "scopes": list(scopes), **more})
@@ -163,7 +176,7 @@ class World:
                 continue
             if self.condition == "blocked":
                 found.append(f"something arrived although all is blocked: {str(entry)[:200]}")
-            elif self.condition == "partial" and (entry["at"] == "evil" or entry["at"] == "proxy" and not str(entry.get("path", "")).startswith("/")):
+            elif self.condition == "partial" and (entry["at"] == "evil" or entry["at"] == "proxy" and any(entry["lines"]) and not entry["path"].startswith("/")):
                 found.append(f"{entry['at']} was reached: {str(entry)[:200]}")
             elif self.condition == "partial" and entry["at"] == "dns" and not internet.may_be_resolved(entry.get("name", "")):
                 found.append(f"a name outside of the policy was looked up: {entry.get('name')}")

@@ -95,7 +95,7 @@ def odd_frames(t):
     leave(t, "a21", "a22")
 
 
-@attack("A27", seconds=60)
+@attack("A27", seconds=60, alone=True)
 def timing(t):
     """Whether the time of a refusal tells what exists"""
     seen = leave(t, "a27")

@@ -124,7 +124,7 @@ while True:
 """
 
 
-@attack("A25", conditions=("partial",))
+@attack("A25", conditions=("partial",), alone=True)
 def held(t):
     """Connections that were allowed, held open while the policy is tightened"""
     world, box = t.world, t.world.sandbox("second")

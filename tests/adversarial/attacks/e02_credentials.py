@@ -1,6 +1,9 @@
 """Credentials that the gateway adds: fetched by an upstream that shows them, sent where they do not belong, asked for by their placeholder.
 The detectors are the internet's log (who got the secret) and the secret itself in anything that the guest sees."""
 
+import re
+import statistics
+
 from framework import attack
 from gate import Gate, command, get, h2, raw
 from hostile_servers import do
@@ -139,14 +142,19 @@ def placeholders(t):
 def oracles(t):
     """Lengths and times with and without the credential, compression of secret and guest text together"""
     world = t.world
-    gate = Gate(t, world.sandbox(), threads=1)
+    gate = Gate(t, world.sandbox(), threads=4)
     gate.control("the credential is put in", get("odd.secret.test", "/x", sni="odd.secret.test", headers="X: {m}\r\n"), lambda seen: world.secrets["a credential"] in str(seen.arrived))
-    guesses = ["CANARY-" + c * 8 for c in "0123456789abcdef"] + [world.secrets["a credential"][:n] for n in (8, 12, 16, 20, 24)]
-    for number, guess in enumerate(guesses):
-        gate.attempt(f"guess {number} beside it, {len(guess)} letters", get("odd.secret.test", do(sized("{auth} " + guess)), sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
+    wrong = ["CANARY-" + c * 8 for c in "0123456789abcdef"]
+    right = [world.secrets["a credential"][:n] for n in (8, 12, 16, 20, 24)]
+    for guess in wrong + right:
+        gate.attempt(f"the guess {guess}", get("odd.secret.test", do(sized("{auth} " + guess), 0.4, " end\n"), sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
                      lambda seen: "content-encoding" in seen.out.lower() or any("gzip" in entry["headers"].get("Accept-Encoding", "") for entry in seen.arrived))
     seen = gate.go()
-    right = [len(one.out) - len(what) for what, one in seen.items() if "24 letters" in what]
-    wrong = [len(one.out) - len(what) for what, one in seen.items() if "15 letters" in what]
-    t.control("all were answered", len(right) == 1 and len(wrong) >= 16 and all(one.status == "200" for what, one in seen.items() if "guess" in what), [right, wrong])
-    t.attempt("the length tells a right guess", right[0] - 24 not in [length - 15 for length in wrong] and len(set(wrong)) > 1, f"{right} {sorted(set(wrong))}")
+
+    def pieces(guess):
+        """The sizes of the chunks that the guest got, as if there were no guess in the first."""
+        sizes = [int(size, 16) for size in re.findall("\r\n([0-9a-f]+)\r\n", seen[f"the guess {guess}"].out)]
+        return (sizes[0] - len(guess), *sizes[1:]) if sizes else ()
+    t.control("all were answered in two pieces", all(len(pieces(guess)) >= 2 for guess in wrong + right), [pieces(guess) for guess in wrong + right])
+    usual, told = statistics.mode(map(pieces, wrong)), statistics.mode(map(pieces, right))
+    t.attempt("the pieces of an answer tell a right guess", told != usual, f"{told}, others {usual}")

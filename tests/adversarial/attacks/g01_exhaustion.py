@@ -11,7 +11,7 @@ def after(t, box, what="answers afterwards"):
     t.attempt(f"the sandbox no longer {what}", box.run(["true"], timeout=40).code != 0)
 
 
-@attack("G01", seconds=60)
+@attack("G01", seconds=60, alone=True)
 def fork_bomb(t):
     """A fork bomb"""
     box = t.world.fresh()
@@ -24,7 +24,7 @@ def fork_bomb(t):
         t.world.drop(box)
 
 
-@attack("G02", "G06", "G07", seconds=90)
+@attack("G02", "G06", "G07", seconds=90, alone=True)
 def memory(t):
     """All memory, every page dirty, taken and given back"""
     box = t.world.fresh(memory_mib=256)
@@ -38,7 +38,7 @@ def memory(t):
         t.world.drop(box)
 
 
-@attack("G03", seconds=60)
+@attack("G03", seconds=60, alone=True)
 def spin(t):
     """Every vCPU at real-time priority"""
     box = t.world.fresh()
@@ -53,7 +53,7 @@ def spin(t):
         t.world.drop(box)
 
 
-@attack("G05", "G21", seconds=90)
+@attack("G05", "G21", seconds=90, alone=True)
 def files(t):
     """Inodes, many small files, uploads that stop in the middle, a disk that is full"""
     box = t.world.fresh()
@@ -79,7 +79,7 @@ def files(t):
         t.world.drop(box)
 
 
-@attack("G09", "G10", "G11", seconds=90)
+@attack("G09", "G10", "G11", seconds=90, alone=True)
 def output(t):
     """Output without end: a reader that never reads, a client that comes back, the kernel's log and the console"""
     box = t.world.fresh()
@@ -139,7 +139,7 @@ print("sent", len(held), "still open", done, "answered", answered, flush=True)
 """
 
 
-@attack("G13", "G14", "G15", conditions=("partial", "blocked"), seconds=120)
+@attack("G13", "G14", "G15", conditions=("partial", "blocked"), seconds=120, alone=True)
 def gateway(t):
     """Connections, half-open ones, slow ones and queries at the gateway"""
     world = t.world
