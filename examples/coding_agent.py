@@ -68,7 +68,8 @@ def main():
     parser.add_argument("--script", help="replies in place of a model's, as JSON")
     options = parser.parse_args()
     chosen = model.choose(options.script)
-    with Sandbox.create(timeout=1800, metadata={"agent": "coding"}) as sandbox:
+    # What Python compiles of the repository is no part of the patch.
+    with Sandbox.create(timeout=1800, metadata={"agent": "coding"}, envs={"PYTHONDONTWRITEBYTECODE": "1"}) as sandbox:
         clone(sandbox, options.repository)
         messages = [{"role": "system", "content": RULES}, {"role": "user", "content": options.task}]
         for _ in range(MOST_STEPS):
@@ -76,7 +77,7 @@ def main():
             outcome, over = act(sandbox, reply)
             print(f"> {reply[:200]}\n{outcome}", file=sys.stderr)
             if over:
-                print(sandbox.commands.run("git add -A && git diff --cached", cwd=WORK).stdout, end="")
+                print(sandbox.commands.run("git add -A && git diff --cached --binary", cwd=WORK).stdout, end="")
                 return 0
             messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": outcome}]
     print(f"the model was not done after {MOST_STEPS} steps", file=sys.stderr)

@@ -3,25 +3,20 @@ the methods that a self-hosted server can serve; those that it cannot are refuse
 from e2b_sdk import tests
 from report import Result
 
-SUITES = {'e2b.methods': ('js', 'js-names', 'js-interpreter'), 'e2b.methods-python': ('python', 'python-interpreter')}
+TABLES = {'e2b.methods': ('js', 'js-interpreter'), 'e2b.methods-python': ('python', 'python-interpreter')}
 
 
 def measure(names, quick):
     run = tests()
+    suites = {name: suite for name, suite in run.SUITES.items() if any(suite.table in TABLES[bar] for bar in names)}
+    told = run.results_of({name: suite.prepared() for name, suite in suites.items()})
     results = {}
-    server = run.SpaceServer(domain=run.DOMAIN, domain_listen='127.0.0.1:0').start()
-    try:
-        for name in names:
-            told = []
-            for suite in SUITES[name]:
-                command, missing = run.SUITES[suite][1]()
-                if missing:
-                    raise RuntimeError(missing)
-                told += run.run_suite(command, server, suite == 'js-names')
-            rows = run.rows(told)
-            served = {method: row for method, row in rows.items() if row['verdict'] != 'not there'}
-            bad = sorted(method for method, row in served.items() if row['verdict'] not in ('works', 'differs'))
-            results[name] = Result([1 - len(bad) / len(served)], note=f'{len(served)} methods, {len(rows) - len(served)} not served' + (f'; not working: {", ".join(bad)}' if bad else ''))
-    finally:
-        server.close()
+    for bar in names:
+        rows = {}
+        for table in TABLES[bar]:
+            of_table = run.rows([result for name in suites if suites[name].table == table for result in told[name]])
+            rows.update({f'{table}: {method}': row for method, row in of_table.items()})
+        served = {method: row for method, row in rows.items() if row['verdict'] != 'not there'}
+        bad = sorted(method for method, row in served.items() if row['verdict'] not in ('works', 'differs'))
+        results[bar] = Result([1 - len(bad) / len(served)], note=f'{len(served)} methods, {len(rows) - len(served)} not served' + (f'; not working: {", ".join(bad)}' if bad else ''))
     return results

@@ -1,10 +1,11 @@
 """E2B's SDKs as tests/e2b/run installs them, and a server that they speak to."""
-import importlib.machinery, importlib.util, json, os, shutil, subprocess
+import functools, importlib.machinery, importlib.util, json, os, shutil, subprocess
 from pathlib import Path
 
 from server import ROOT, Server
 
 
+@functools.cache
 def tests():
     """tests/e2b/run as a module."""
     loader = importlib.machinery.SourceFileLoader('e2b_run', f'{ROOT}/tests/e2b/run')
@@ -22,12 +23,9 @@ def environment(server):
 
 def node(server, script, *arguments, timeout=1200):
     """Runs one of this folder's .mjs files beside the installed SDK; gives the JSON of its last line."""
-    command, missing = tests().js()
-    if missing:
-        raise RuntimeError(missing)
-    place = Path(command[1]).parent / script
+    place = tests().node() / script
     shutil.copy(Path(__file__).parent / script, place)
-    done = subprocess.run([command[0], str(place), *map(str, arguments)], env=environment(server), capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(['node', str(place), *map(str, arguments)], env=environment(server), capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         raise RuntimeError(f'{script}: {done.stdout[-1000:]} {done.stderr[-3000:]}')
     return json.loads(done.stdout.strip().splitlines()[-1])

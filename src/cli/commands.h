@@ -101,7 +101,12 @@ Task<int> follow_events(Context& context, std::string after);
 Task<int> show_version(Context& context);
 
 // commands_e2b.cc
-Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir);
+struct E2bOptions {
+  std::string name = "e2b";
+  bool templates = false;  // the key may build and publish templates too
+  std::filesystem::path run_dir = "/run/space";
+};
+Task<int> e2b_env(Context& context, E2bOptions options);
 
 // After a request that may have been answered before its operation was over: waits for that, and gives its error.
 Task<> settle(Context& context, json::object& answer);

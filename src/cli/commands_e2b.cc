@@ -15,18 +15,19 @@ void print(Console& console, const json::object& variables) {
 }  // namespace
 
 // Every call makes a key of its own, so that one can be revoked without the others; a key that the environment has stays.
-Task<int> e2b_env(Context& context, std::string name, std::filesystem::path run_dir) {
+Task<int> e2b_env(Context& context, E2bOptions options) {
   const char* present = std::getenv("E2B_API_KEY");
   std::string key = present && std::string_view(present).starts_with("e2b_") ? present : "";
   if (key.empty()) {
-    json::object body{{"name", name}, {"form", "e2b"}};
+    json::object body{{"name", options.name}, {"form", "e2b"}};
+    if (options.templates) body["scopes"] = json::array{"run", "publish"};
     CO_TRY(const json::object made, co_await context.api.send("POST", "/v1/keys", std::move(body)));
     key = text_of(made, "key");
   }
   const std::string& url = context.api.connection().url;
   json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}};
   // A server of this machine says on which names it serves; without them, headers lead into sandboxes.
-  const auto domain = read_file(run_dir / "api" / "domain", 4096);
+  const auto domain = read_file(options.run_dir / "api" / "domain", 4096);
   if (domain) {
     const std::size_t line = domain->find('\n');
     variables["E2B_DOMAIN"] = domain->substr(0, line);

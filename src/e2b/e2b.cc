@@ -100,6 +100,7 @@ Task<> health(State&, http::Exchange& exchange) { return reply_empty(exchange); 
 E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::move(parts), std::move(options))) {
   State& state = *state_;
   state.router.use([&state](http::Exchange& x, const http::Handler& next) { return identify(state, x, next); });
+  state.router.write_refusals(error_answer);
   add(state, "GET", "/health", health);
   add_sandbox_routes(state);
   add_lifecycle_routes(state);
@@ -150,12 +151,12 @@ Task<> reply_empty(http::Exchange& exchange) {
 json::object error_body(const Error& error) {
   std::string message = error.message;
   if (!error.next.empty()) message += " (" + error.next + ")";
-  return {{"code", http_status(error.kind)}, {"message", message}, {"error_code", error.code}};
+  return {{"code", http::status_of(error)}, {"message", message}, {"error_code", error.code}};
 }
 
 http::Response error_answer(const Error& error) {
   const json::object body = error_body(error);
-  http::Response response = http::json_response(http_status(error.kind), json::serialize(body));
+  http::Response response = http::json_response(http::status_of(error), json::serialize(body));
   if (error.kind == ErrorKind::resource_exhausted) response.headers.set("Retry-After", "1");
   return response;
 }

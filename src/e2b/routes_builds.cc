@@ -112,11 +112,22 @@ Task<> upload(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 201, json::object());
 }
 
+// Images are not fetched: what a client names must have been imported. The log of a build would only say that a template is missing.
+Task<> find_image(State& state, const json::object& body, const build::Spec& spec) {
+  const json::value* image = body.if_contains("fromImage");
+  if (!image || !image->is_string() || image->get_string().empty()) co_return Result<>();
+  const auto there = co_await state.parts.node.template_size(spec.parent);
+  if (there || there.error().kind != ErrorKind::not_found) co_return Result<>();
+  co_return fail(ErrorKind::invalid_argument, "image_missing", fmt::format("the image '{}' was not imported into this server", std::string_view(image->get_string())),
+                 fmt::format("import it: space template build -t {} --image docker://{}", spec.parent, std::string_view(image->get_string())));
+}
+
 Task<> start(State& state, http::Exchange& exchange) {
   CO_TRY(build::Builds* const builds, builds_of(state));
   CO_TRY(const build::Build waiting, build_of(state, exchange));
   CO_TRY(const json::object body, co_await read_large(exchange));
   CO_TRY(build::Spec spec, read_build(state, body));
+  CO_TRY_VOID(co_await find_image(state, body, spec));
   if (waiting.state != build::BuildState::waiting) co_return fail(ErrorKind::invalid_argument, "build_begun", "this build has begun already", "make another one");
   spec.cpus = waiting.spec.cpus;
   spec.memory_mib = waiting.spec.memory_mib;
@@ -249,11 +260,19 @@ Task<> get_tags(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 200, out);
 }
 
+// E2B's switch between templates of one team and of all: here every key may use every template, so it is on already, and stays on.
 Task<> publish_switch(State& state, http::Exchange& exchange) {
-  CO_TRY(build::Builds* const builds, builds_of(state));
   CO_TRY(const AliasName name, alias_name(exchange.param("template")));
-  if (!builds->aliases().tags(name.name)) co_return unknown_template(name.name);
-  co_return fail(ErrorKind::invalid_argument, "not_supported", "every key of this server may use its templates: there is nothing to publish or to take back");
+  CO_TRY(const json::object body, co_await read_body(exchange));
+  JsonReader r(body);
+  r.ignore_unknown();
+  const bool wanted = r.boolean("public", true);
+  CO_TRY_VOID(r.done());
+  CO_TRY_VOID(builds_of(state));
+  CO_TRY_VOID(co_await target_of(state, name));
+  if (!wanted) co_return fail(ErrorKind::invalid_argument, "not_supported", "every key of this server may use its templates: none can be taken back", "remove it: DELETE /templates/" + name.name);
+  const json::object out{{"names", json::array{name.name}}};
+  co_return co_await reply(exchange, 200, out);
 }
 
 }  // namespace

@@ -40,12 +40,6 @@ constexpr CodeRow kCodes[] = {
     {"unsupported_media_type", 415}, {"not_acceptable", 406},     {"version_not_supported", 505},
 };
 
-int status_of(const Error& error) {
-  for (const auto& row : kCodes)
-    if (row.code == error.code) return row.status;
-  return http_status(error.kind);
-}
-
 // JSON is UTF-8; a message may quote what somebody else sent.
 std::string printable(const std::string& text) {
   if (is_utf8(text)) return text;
@@ -102,6 +96,12 @@ std::string_view reason_phrase(int status) {
   for (const auto& row : kReasons)
     if (row.status == status) return row.reason;
   return status >= 500 ? "Server Error" : status >= 400 ? "Client Error" : "OK";
+}
+
+int status_of(const Error& error) {
+  for (const auto& row : kCodes)
+    if (row.code == error.code) return row.status;
+  return http_status(error.kind);
 }
 
 Response problem(const Error& error) {

@@ -61,6 +61,7 @@ struct Response {
   std::string body;
 };
 
+int status_of(const Error& error);  // by its code where HTTP has a status for it, else by its kind
 // An error as application/problem+json (RFC 9457): type, title, status, code, detail, next; and back (client side).
 Response problem(const Error& error);
 Error error_from_response(int status, std::string_view body);

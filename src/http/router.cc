@@ -66,7 +66,7 @@ Task<> Router::operator()(Exchange& exchange) const {
   if (!best) {
     std::sort(allowed.begin(), allowed.end());
     allowed.erase(std::unique(allowed.begin(), allowed.end()), allowed.end());
-    Response answer = problem({ErrorKind::invalid_argument, "method_not_allowed", fmt::format("this path does not answer to {}", method), fmt::format("use {}", fmt::join(allowed, ", "))});
+    Response answer = write_refusal_({ErrorKind::invalid_argument, "method_not_allowed", fmt::format("this path does not answer to {}", method), fmt::format("use {}", fmt::join(allowed, ", "))});
     answer.headers.set("Allow", fmt::format("{}", fmt::join(allowed, ", ")));
     co_return co_await exchange.reply(std::move(answer));
   }

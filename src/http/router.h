@@ -17,6 +17,8 @@ class Router {
   // Wraps every handler added so far and later; the last one added runs first. `next` runs the rest.
   using Middleware = std::function<Task<>(Exchange&, const Handler& next)>;
   void use(Middleware middleware);
+  // How 405 is written, for clients who expect another form of errors than RFC 9457's.
+  void write_refusals(std::function<Response(const Error&)> write) { write_refusal_ = std::move(write); }
   Task<> operator()(Exchange& exchange) const;
   // "GET /v1/sandboxes/{id}", sorted: compared with the OpenAPI file in tests.
   std::vector<std::string> routes() const;
@@ -31,6 +33,7 @@ class Router {
   Task<> run(Exchange& exchange, const Handler& handler, std::size_t layers) const;
   std::vector<Route> routes_;
   std::vector<Middleware> middleware_;
+  std::function<Response(const Error&)> write_refusal_ = problem;
 };
 
 }  // namespace space::http

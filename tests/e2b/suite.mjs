@@ -366,13 +366,14 @@ for (const [method, call] of Object.entries({
 }))
   await refused(`Volume.${method}`, /no volumes/, call)
 await refused('Sandbox.create with volumes', /no volumes/, () => Sandbox.create({ volumeMounts: { '/mnt': 'v' } }))
-await refused('Sandbox.create with an identity', /identit/, () => Sandbox.create({ iam: { tokens: { t: { audience: 'a', tokenType: 'JWT-SVID' } } } }))
+await refused('Secret.iamToken', /identit/, () => Sandbox.create({ iam: { tokens: { t: Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }) } } }))
 await works('Sandbox.getMcpUrl', async () => holds(s.getMcpUrl().includes(`50005-${s.sandboxId}.`), s.getMcpUrl()))
 await works('Sandbox.getMcpToken', async () => {
   await s.commands.run('mkdir -p /etc/mcp-gateway && printf token-of-a-gateway >/etc/mcp-gateway/.token', { user: 'root' })
   same(await s.getMcpToken(), 'token-of-a-gateway')
 })
 await refused('Sandbox.create with mcp', /MCP/, () => Sandbox.create({ mcp: { exa: { apiKey: 'x' } } }))
+await works('Secret.fill', async () => same(Secret.fill('suite-js'), '${e2b.secrets.suite-js}'))
 await works('Template.exists', async () => same([await Template.exists('base'), await Template.exists('nothing-there')], [true, false]))
 await raises(NotFoundError, () => Sandbox.create('nothing-there')).catch(() => {})
 await works('Sandbox.create with a wrong template', async () => holds(/not found/.test((await raises(SandboxError, () => Sandbox.create('nothing-there'))).message), 'another message'))
@@ -401,6 +402,6 @@ await works('Sandbox.create with a pause at its end', async () => {
 })
 
 const internal = ['resolveApiOpts', 'fileUrl', 'createSandbox', 'forkSandbox', 'connectSandbox', 'resolveOpts', 'boundOpts']
-tellUnchecked([...methodsOf('Sandbox', Sandbox, internal), ...methodsOf('Volume', Volume, internal), ...methodsOf('Secret', Secret, [...internal, 'fill']),
+tellUnchecked([...methodsOf('Sandbox', Sandbox, internal), ...methodsOf('Volume', Volume, internal), ...methodsOf('Secret', Secret, internal),
   ...methodsOf('git', Git, ['runGit', 'runShell', 'getRemoteUrl', 'resolveRemoteName', 'withRemoteCredentials', 'hasUpstream'])])
 process.exit(0)

@@ -1,14 +1,17 @@
 """Every public method of the unmodified Python SDK against a running server. Started by `tests/e2b/run`, which sets E2B_*."""
 
+import asyncio
 import inspect
+import os
 import sys
 import time
 
 import httpx
-from e2b import (AuthenticationException, CommandExitException, FileNotFoundException, InvalidArgumentException, NotFoundException, PtySize, Sandbox, SandboxException,
-                 SandboxQuery, SandboxState, TimeoutException)
+from e2b import (AsyncSandbox, AuthenticationException, CommandExitException, FileNotFoundException, InvalidArgumentException, NotFoundException, PtySize, Sandbox,
+                 SandboxException, SandboxQuery, SandboxState, Secret, TimeoutException, Volume)
 
-from checks import check, named, raises, same, tell, until
+from checks import check, named, raises, refused, same, tell, until
+
 
 def ask(method, url, headers=None, **more):
     return httpx.request(method, url, headers={"E2b-Sandbox-Id": s.sandbox_id, "E2b-Sandbox-Port": "49983", **(headers or {})}, **more)
@@ -84,6 +87,15 @@ def _():
     same(handle.wait().stdout, "abc")
 
 
+@check("commands.stream_input")
+def _():
+    handle = s.commands.run("cat", background=True, stdin=True)
+    s.commands.stream_input(handle.pid, iter(["one ", b"two ", "three"]))
+    s.commands.close_stdin(handle.pid)
+    same(handle.wait().stdout, "one two three")
+    raises(NotFoundException, lambda: s.commands.stream_input(999999, ["x"]))
+
+
 @check("pty.create")
 def _():
     out = []
@@ -100,6 +112,15 @@ def _():
     s.pty.send_stdin(handle.pid, b"echo $((20+22)); exit\n")
     handle.wait(on_pty=lambda data: out.append(bytes(data)))
     assert b"42" in b"".join(out), out
+
+
+@check("pty.stream_input")
+def _():
+    out = []
+    handle = s.pty.create(PtySize(cols=80, rows=24))
+    s.pty.stream_input(handle.pid, iter([b"echo $((20+", b"23)); exit\n"]))
+    handle.wait(on_pty=lambda data: out.append(bytes(data)))
+    assert b"43" in b"".join(out), out
 
 
 @check("pty.resize")
@@ -196,6 +217,114 @@ def _():
     raises(FileNotFoundException, lambda: s.files.watch_dir("nowhere"))
 
 
+@check("git.init")
+def _():
+    s.git.init("repo")
+
+
+@check("git.configure_user")
+def _():
+    s.git.configure_user("A", "a@example.org")
+
+
+@check("git.add")
+def _():
+    s.files.write("repo/f", "1")
+    s.git.add("repo")
+
+
+@check("git.commit")
+def _():
+    s.git.commit("repo", "first")
+
+
+@check("git.status")
+def _():
+    same(s.git.status("repo").is_clean, True)
+
+
+@check("git.create_branch")
+def _():
+    s.git.create_branch("repo", "side")
+    s.git.create_branch("repo", "third")
+
+
+@check("git.checkout_branch")
+def _():
+    s.git.checkout_branch("repo", "side")
+
+
+@check("git.branches")
+def _():
+    same(s.git.branches("repo").current_branch, "side")
+
+
+@check("git.delete_branch")
+def _():
+    s.git.delete_branch("repo", "third")
+    assert "third" not in s.git.branches("repo").branches
+
+
+@check("git.clone")
+def _():
+    s.commands.run("git clone -q --bare repo served.git")
+    s.git.clone("/home/user/served.git", path="copy")
+
+
+@check("git.remote_add")
+def _():
+    s.git.remote_add("repo", "served", "/home/user/served.git")
+
+
+@check("git.remote_get")
+def _():
+    same(s.git.remote_get("copy", "origin"), "/home/user/served.git")
+
+
+@check("git.set_config")
+def _():
+    s.git.set_config("space.test", "yes")
+
+
+@check("git.get_config")
+def _():
+    same(s.git.get_config("space.test"), "yes")
+
+
+@check("git.push")
+def _():
+    s.files.write("copy/g", "2")
+    s.git.add("copy")
+    s.git.commit("copy", "second")
+    s.git.push("copy")
+
+
+@check("git.pull")
+def _():
+    s.git.pull("repo", remote="served", branch="side")
+    same(s.files.read("repo/g"), "2")
+
+
+@check("git.restore")
+def _():
+    s.files.write("copy/f", "changed")
+    s.git.restore("copy", paths=["f"])
+    same(s.files.read("copy/f"), "1")
+
+
+@check("git.reset")
+def _():
+    s.files.write("copy/f", "changed")
+    s.git.reset("copy", mode="hard")
+    same(s.files.read("copy/f"), "1")
+
+
+@check("git.dangerously_authenticate")
+def _():
+    s.git.dangerously_authenticate("someone", "a-token", host="git.example.org")
+    assert "a-token" in s.commands.run("cat ~/.git-credentials").stdout
+
+
 @check("Sandbox.is_running")
 def _():
     same(s.is_running(), True)
@@ -227,7 +356,7 @@ def _():
     raises(NotFoundException, lambda: Sandbox.connect("i00000000000000000000"))
 
 
-@check("Sandbox.get_metrics", "differs", "figures are taken when they are asked for, not every 5 s")
+@check("Sandbox.get_metrics", verdict="differs", note="figures are taken when they are asked for, not every 5 s")
 def _():
     first = s.get_metrics()[0]
     assert first.cpu_count >= 1 and first.mem_total > 0, first
@@ -255,7 +384,7 @@ def _():
     same(ask("GET", signed).status_code, 401)
 
 
-@check("Sandbox.update_network", "differs", "header rules go into HTTPS alone, have values of 8 bytes or more, and are shown as ***; an egress proxy is refused")
+@check("Sandbox.update_network", verdict="differs", note="header rules go into HTTPS alone, have values of 8 bytes or more, and are shown as ***; an egress proxy is refused")
 def _():
     s.update_network({"deny_out": ["0.0.0.0/0"], "allow_out": ["1.1.1.1"], "rules": {"api.example.org": [{"transform": {"headers": {"X-Key": "a-secret-value"}}}]}})
     raises(SandboxException, lambda: s.update_network({"deny_out": ["not an address"]}))
@@ -322,6 +451,71 @@ def _():
     same((Sandbox.delete_snapshot(snapshots[0].snapshot_id), Sandbox.delete_snapshot(snapshots[0].snapshot_id)), (True, False))
 
 
+@check("Secret.create")
+def _():
+    made = Secret.create("suite-py", "a-value-of-mine", metadata={"of": "the suite"})
+    same((made.name, made.metadata), ("suite-py", {"of": "the suite"}))
+    raises(Exception, lambda: Secret.create("suite-py", "another-value"))
+
+
+@check("Secret.list")
+def _():
+    assert "suite-py" in [one.name for one in Secret.list().next_items()]
+
+
+@check("Secret.get_info")
+def _():
+    same(Secret.get_info("suite-py").metadata, {"of": "the suite"})
+
+
+@check("Secret.exists")
+def _():
+    same((Secret.exists("suite-py"), Secret.exists("suite-other")), (True, False))
+
+
+@check("Secret.fill")
+def _():
+    s.update_network({"rules": {"api.example.org": [{"transform": {"headers": {"Authorization": f"Bearer {Secret.fill('suite-py')}"}}}]}})
+    s.update_network({})
+
+
+@check("Secret.update")
+def _():
+    same(Secret.update("suite-py", "a-newer-value").metadata, {"of": "the suite"})
+
+
+@check("Secret.destroy")
+def _():
+    same((Secret.destroy("suite-py"), Secret.destroy("suite-py")), (True, False))
+
+
+@check("AsyncSandbox.connect", note="and its other methods, which send what those of Sandbox do")
+def _():
+    async def through():
+        other = await AsyncSandbox.connect(s.sandbox_id)
+        one, two = await asyncio.gather(other.commands.run("echo 1"), other.commands.run("echo 2"))
+        await other.files.write("async", one.stdout + two.stdout)
+        return await other.files.read("async")
+
+    same(asyncio.run(through()), "1\n2\n")
+
+
+# Its content API has an address of its own, which is this server here.
+os.environ["E2B_VOLUME_API_URL"] = os.environ["E2B_API_URL"]
+volume = Volume(volume_id="v", name="v", token=os.environ["E2B_API_KEY"])
+for method, call in {
+    "create": lambda: Volume.create("v"), "list": Volume.list, "connect": lambda: Volume.connect("v"), "get_info": lambda: Volume.get_info("v"),
+    "destroy": lambda: Volume.destroy("v"), "make_dir": lambda: volume.make_dir("/d"), "exists": lambda: volume.exists("/d"), "read_file": lambda: volume.read_file("/f"),
+    "write_file": lambda: volume.write_file("/f", "x"), "remove": lambda: volume.remove("/f"), "update_metadata": lambda: volume.update_metadata("/f", mode=0o600),
+}.items():
+    refused(f"Volume.{method}", "no volumes", call)
+refused("Sandbox.create with volumes", "no volumes", lambda: Sandbox.create(volume_mounts={"/mnt": "v"}))
+refused("Sandbox.create with HTTPS ports", "httpsPorts", lambda: Sandbox.create(network={"https_ports": [3000]}))
+refused("Sandbox.create with an egress proxy", "proxy", lambda: Sandbox.create(network={"egress_proxy": {"address": "proxy.example.org:1080"}}))
+refused("Sandbox.create with mcp", "MCP", lambda: Sandbox.create(mcp={"exa": {"apiKey": "x"}}))
+refused("Secret.iam_token", "identit", lambda: Sandbox.create(iam={"tokens": {"t": Secret.iam_token(audience="a", token_type="JWT-SVID")}}))
+
+
 @check("Sandbox.create with a wrong template")
 def _():
     raises(SandboxException, lambda: Sandbox.create("nothing-there"), "not found")
@@ -350,6 +544,7 @@ def public_methods(prefix, kind):
     return [f"{prefix}.{name}" for name, value in inspect.getmembers(kind) if not name.startswith("_") and callable(value)]
 
 
-for method in public_methods("Sandbox", Sandbox) + public_methods("commands", type(s.commands)) + public_methods("files", type(s.files)) + public_methods("pty", type(s.pty)):
-    if method not in named:
-        tell(method, "not checked")
+for prefix, kind in {"Sandbox": Sandbox, "commands": type(s.commands), "files": type(s.files), "pty": type(s.pty), "git": type(s.git), "Secret": Secret, "Volume": Volume}.items():
+    for method in public_methods(prefix, kind):
+        if method not in named:
+            tell(method, "not checked")

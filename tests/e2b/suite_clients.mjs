@@ -1,9 +1,12 @@
 // Other clients of E2B, unmodified: its own command (@e2b/cli), and a public integration that drives E2B for others (@computesdk/e2b).
 import { spawn } from 'node:child_process'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { e2b as computesdk } from '@computesdk/e2b'
-import { Sandbox } from 'e2b'
-import { holds, same, until, works } from './report.mjs'
+import { Sandbox, Template } from 'e2b'
+import { differs, holds, refused, same, until, works } from './report.mjs'
 
 const cli = fileURLToPath(new URL('node_modules/@e2b/cli/dist/index.js', import.meta.url))
 
@@ -70,13 +73,35 @@ await works('e2b sandbox snapshot', async () => {
   holds((await e2b('sandbox', 'snapshot', 'list', '--format', 'json')).includes(snapshot.snapshotId), 'not listed')
   await Sandbox.deleteSnapshot(snapshot.snapshotId)
 })
-await works('e2b template list', async () => holds((await e2b('template', 'list', '--format', 'json')).includes('base'), 'no base'))
 await works('e2b sandbox kill', async () => {
   await e2b('sandbox', 'kill', s.sandboxId)
   same(await s.isRunning(), false)
   const all = await e2b('sandbox', 'list', '--format', 'json')
   holds(!all.includes(s.sandboxId), all)
 })
+
+const folder = mkdtempSync(join(tmpdir(), 'space-e2b-'))
+const template = `tt-cli-${process.pid}`
+await works('e2b template create', async () => {
+  writeFileSync(join(folder, 'e2b.Dockerfile'), 'FROM base\nCOPY given /given\nRUN echo made >> /given\n')
+  writeFileSync(join(folder, 'given'), 'sent\n')
+  await e2b('template', 'create', template, '-p', folder, '--cpu-count', '1', '--memory-mb', '512')
+  const made = await Sandbox.create(template)
+  same((await made.commands.run('cat /given')).stdout, 'sent\nmade\n')
+  await made.kill()
+})
+await works('e2b template list', async () => {
+  const all = JSON.parse(await e2b('template', 'list', '--format', 'json')).flatMap((one) => one.names ?? one.aliases)
+  holds(all.includes('base') && all.includes(template), all.join(' '))
+})
+await differs('e2b template publish', 'changes nothing: every key may use every template', () => e2b('template', 'publish', template, '-y'))
+await refused('e2b template unpublish', /every key/, () => e2b('template', 'unpublish', template, '-y'))
+await works('e2b template delete', async () => {
+  await e2b('template', 'delete', template, '-y')
+  same(await Template.exists(template), false)
+})
+await works('e2b template migrate', () => e2b('template', 'migrate', '-p', folder, '-n', template, '-l', 'typescript'))
+await works('e2b template init', () => e2b('template', 'init', '-p', folder, '-n', template, '-l', 'python-sync'))
 
 const provider = computesdk({})
 let other

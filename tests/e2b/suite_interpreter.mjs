@@ -79,7 +79,7 @@ await works('Sandbox.runCode with files', async () => {
   same([await s.files.read('made'), (await s.files.getInfo('p.png')).owner], ['by code', 'user'])
 })
 for (const [language, cases] of Object.entries({
-  js: [['const a = 6; a * 7', '42'], ['a + 1', '43'], ["await Promise.resolve('later')", 'later'], ['process.cwd()', '/home/user'], ['process.env.GLOBAL', 'g']],
+  js: [['const a = 6; a * 7', '42'], ['a + 1', '7'], ["await Promise.resolve('later')", 'later'], ['process.cwd()', '/home/user'], ['process.env.GLOBAL', 'g']],
   typescript: [['const b: number = 6; b * 7', '42'], ['type T = { n: number }; const t: T = { n: b }; t.n', '6']],
 }))
   await works(`Sandbox.runCode in ${language}`, async () => {

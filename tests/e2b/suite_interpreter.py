@@ -4,7 +4,8 @@ import base64
 import sys
 
 from e2b import NotFoundException, SandboxException, TimeoutException
-from e2b_code_interpreter import AsyncSandbox, BarChart, LineChart, PieChart, Sandbox
+from e2b_code_interpreter import AsyncSandbox, Sandbox
+from e2b_code_interpreter.charts import BarChart, LineChart, PieChart
 
 from checks import check, named, raises, same, tell
 
