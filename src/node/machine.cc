@@ -192,6 +192,18 @@ class RealMachines : public Machines {
     co_return co_await machine.vm->pause();
   }
 
+  asio::awaitable<void> flush(Machine& machine, milliseconds limit, Spans& spans) override {
+    const Spans::Step step(spans, "flush");
+    const bool stood = machine.vm->state() == vmm::VmState::paused;
+    Result<> done;
+    // Its kernel and its agent are enough for this: the users' processes were frozen before the pause, and thaw with an init alone.
+    if (stood) done = co_await machine.vm->resume();
+    if (done) done = co_await ask_agent(machine, machine.agent->sync(), limit, "write its disk");
+    if (!done) log::warn("agent.sync_failed", {{"vm", machine.id}, {"error", done.error()}});
+    if (!stood) co_return;
+    if (auto stands = co_await machine.vm->pause(); !stands) log::warn("vm.pause_failed", {{"vm", machine.id}, {"error", stands.error()}});
+  }
+
   Task<> merge_generations(vmm::DiskMerge merge) override { co_return co_await driver_.merge_generations(std::move(merge)); }
 
   Task<Machine> adopt(const std::string& vm_id) override {

@@ -104,6 +104,9 @@ class Machines {
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
   virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers
+  // The guest writes what it holds in memory to its disk, as before a power switch, in `limit` at most; one that was paused is so again
+  // afterwards. What a guest that does not answer had not written is missing where somebody boots from that disk.
+  virtual asio::awaitable<void> flush(Machine& /*machine*/, std::chrono::milliseconds /*limit*/, Spans& /*spans*/) { co_return; }
   // vmm::Driver's: several generations of a disk into one image, away from every VM.
   virtual Task<> merge_generations(vmm::DiskMerge merge) = 0;
   virtual Task<Machine> adopt(const std::string& vm_id) = 0;

@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kMostDevices = 16 << 20;  // bytes; some ten thousand as a rule
 
 constexpr std::uint64_t kMostGatewayState = 8 << 20;  // bytes; names of hosts
+constexpr std::size_t kMostSound = 100'000;           // layers of disks; some 15 MB
 
 snapshot::Manifest draft_of(const Vault::Order& order) {
   const SandboxRecord& record = order.record;
@@ -97,7 +98,11 @@ Result<> Vault::freeze(const Order& order, Kept& kept) {
   return {};
 }
 
-Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const Fd& file) { return store_->put_file(lease, file, freeze_); }
+Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const Fd& file) {
+  TRY(snapshot::BlobRef layer, store_->put_file(lease, file, freeze_));
+  remember_sound(lease.tenant(), layer);
+  return layer;
+}
 
 Result<Vault::Kept> Vault::publish(const Order& order, Kept kept, snapshot::Manifest manifest) {
   for (const snapshot::BlobRef& layer : kept.layers) manifest.disk.push_back({layer});
@@ -198,6 +203,25 @@ Result<std::vector<Fd>> Vault::layers(const std::string& tenant, const std::vect
     files.push_back(std::move(file));
   }
   return files;
+}
+
+Result<> Vault::check_layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers) {
+  const std::scoped_lock one_at_a_time(checking_);
+  for (const snapshot::BlobRef& layer : layers) {
+    {
+      const std::scoped_lock hold(mutex_);
+      if (sound_.contains({tenant, layer.digest})) continue;
+    }
+    TRY_VOID(snapshot::verify_blob(*store_, tenant, layer));
+    remember_sound(tenant, layer);
+  }
+  return {};
+}
+
+void Vault::remember_sound(const std::string& tenant, const snapshot::BlobRef& layer) {
+  const std::scoped_lock hold(mutex_);
+  if (sound_.size() >= kMostSound) sound_.clear();  // they are read once more, that is all
+  sound_.emplace(tenant, layer.digest);
 }
 
 Result<SavedState> Vault::saved(const std::string& tenant, const snapshot::Manifest& manifest) {
