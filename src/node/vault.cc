@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
+#include <optional>
 #include <tuple>
 
 #include "base/file.h"
@@ -51,8 +53,14 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   snapshot::Manifest manifest = draft_of(order);
   TRY(kept.lease, store_->lease(order.record.tenant));
   TRY(const std::string devices, read_fd(capture.devices, kMostDevices));
-  TRY(const snapshot::BlobRef device_state, snapshot::put_bytes(*store_, *kept.lease, devices));
-  manifest.device_state = device_state;
+  // Side by side: each waits for the disk more than it works, and a file system makes changes durable together that wait together.
+  Kept disk;
+  auto freezing = std::async(std::launch::async, [&] { return freeze(order, *kept.lease, disk); });
+  auto putting = std::async(std::launch::async, [&] { return snapshot::put_bytes(*store_, *kept.lease, devices); });
+  auto naming = std::async(std::launch::async, [&]() -> Result<std::optional<snapshot::BlobRef>> {
+    if (order.gateway_state.empty()) return std::nullopt;
+    return snapshot::put_bytes(*store_, *kept.lease, order.gateway_state);
+  });
   Fd nothing;
   if (!order.memory_base) {
     TRY(nothing, snapshot::new_guest_memory(std::uint64_t{order.record.size.memory_mib} << 20));
@@ -60,14 +68,13 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   const Fd& base = order.memory_base ? *order.memory_base : nothing;
   TRY(snapshot::StoredMemory memory, snapshot::store_memory(*store_, *kept.lease, capture.pages, base, order.parent.get()));
   kept.memory = std::make_shared<const snapshot::MemoryState>(memory.state);
-  kept.own_bytes = memory.stored_bytes + device_state.bytes;
   manifest.memory = std::move(memory.state);
-
-  if (!order.gateway_state.empty()) {
-    TRY(manifest.gateway_state, snapshot::put_bytes(*store_, *kept.lease, order.gateway_state));
-  }
-
-  TRY_VOID(freeze(order, kept));
+  TRY(const snapshot::BlobRef device_state, putting.get());
+  manifest.device_state = device_state;
+  TRY(manifest.gateway_state, naming.get());
+  TRY_VOID(freezing.get());
+  kept.layers = std::move(disk.layers);
+  kept.own_bytes = memory.stored_bytes + device_state.bytes + disk.own_bytes;
   return publish(order, std::move(kept), std::move(manifest));
 }
 
@@ -75,23 +82,23 @@ Result<Vault::Kept> Vault::keep_disk(const Order& order) {
   Kept kept;
   snapshot::Manifest manifest = draft_of(order);
   TRY(kept.lease, store_->lease(order.record.tenant));
-  TRY_VOID(freeze(order, kept));
+  TRY_VOID(freeze(order, *kept.lease, kept));
   return publish(order, std::move(kept), std::move(manifest));
 }
 
 Result<Vault::Kept> Vault::keep_generations(const Order& order) {
   Kept kept;
   TRY(kept.lease, store_->lease(order.record.tenant));
-  TRY_VOID(freeze(order, kept));
+  TRY_VOID(freeze(order, *kept.lease, kept));
   return kept;
 }
 
-Result<> Vault::freeze(const Order& order, Kept& kept) {
+Result<> Vault::freeze(const Order& order, snapshot::Lease& lease, Kept& kept) {
   kept.layers = order.record.layers;
-  for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(kept.lease->keep(layer));
+  for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(lease.keep(layer));
   for (const fs::path& path : order.disks) {
     TRY(const Fd file, open_to_freeze(path));
-    TRY(const snapshot::BlobRef layer, keep_generation(*kept.lease, file));
+    TRY(const snapshot::BlobRef layer, keep_generation(lease, file));
     kept.layers.push_back(layer);
     kept.own_bytes += layer.bytes;
   }

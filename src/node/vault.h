@@ -92,7 +92,7 @@ class Vault {
   static constexpr std::uint64_t kLeastRoom = 1 << 20;
   Result<Fd> open_to_freeze(const std::filesystem::path& path);
   void remember_sound(const std::string& tenant, const snapshot::BlobRef& layer);
-  Result<> freeze(const Order& order, Kept& kept);
+  Result<> freeze(const Order& order, snapshot::Lease& lease, Kept& kept);  // layers and own_bytes of `kept`
   Result<Kept> publish(const Order& order, Kept kept, snapshot::Manifest manifest);
   Result<std::shared_ptr<const Checkpoint>> outline(const std::string& tenant, const std::string& id);
   std::unique_ptr<snapshot::BlobStore> store_;
