@@ -51,8 +51,9 @@ class DiskFull(unittest.TestCase):
         node = self.folder / "server" / "data" / "node"
         node.mkdir(parents=True)
         self.mount(node)
-        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0).start()
-        self.addCleanup(server.close)
+        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0)
+        server.mounts.add(str(node))
+        self.addCleanup(server.start().close)
         sandbox = server.api.create()
         sandbox.run("echo before > ~/a; echo memory > /dev/shm/m; sync")
         checkpoint = sandbox.change("checkpoint")["checkpoint"]

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -190,7 +191,7 @@ class KilledAnywhere(ServerTest):
                 kill()
         if victim != "vmm":
             self.server.wait_for(lambda: self.server.role_pid(victim) not in (None, known), 30, f"a new {victim}")
-        self.server.wait_for(self.server.answers, 30, "an answer")
+        self.server.wait_for(lambda: self.server.answers() and self.warden_listens(), 30, "an answer")
         if id is None:
             found = [one for one in self.api.ok("GET", "/v1/operations?limit=1")["operations"] if one["kind"] == VERBS.get(kind, kind)]
             if not found or found[0]["id"] == self.last:
@@ -200,7 +201,23 @@ class KilledAnywhere(ServerTest):
                 self.made = Sandbox(self.api, found[0]["sandbox"])
         operation = self.api.operation(id, 90)
         self.last = id
+        if victim == "vmm":
+            self.server.wait_for(lambda: self.told(killed[0]), 10, "node's word about a VMM that is gone")
         self.after(kind, operation, victim)
+
+    def warden_listens(self):
+        """One that was killed several times in a row is given some seconds by the supervisor."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dialled:
+            return dialled.connect_ex(str(self.server.run_dir / "warden.sock")) == 0
+
+    def told(self, pid):
+        """Whatever is said to run has a VMM, and that one is not among them."""
+        if os.path.exists(f"/proc/{pid}") and pid:
+            return False
+        for one in self.api.sandboxes():
+            if one["state"] in ("running", "paused") and not any(group.joinpath("cgroup.procs").read_text() for group in leaks.vm_groups(leaks.vm_of(self.server, one["id"])).values()):
+                return False
+        return True
 
     last = None
 
