@@ -136,21 +136,21 @@ Task<Done> Sandboxes::stop(std::string id, std::string operation) {
   if (record.state == SandboxState::stopped && record.last_operation == operation) co_return Done{record, {}};
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::stop));
   Spans spans(parts_.clock);
-  const bool has_vm = record.state != SandboxState::suspended;
-  if (has_vm) co_await parts_.machines.flush(sandbox->machine, kStopFlushLimit, spans);
+  const bool ran = record.state == SandboxState::running;
+  if (record.state != SandboxState::suspended) co_await parts_.machines.flush(sandbox->machine, kStopFlushLimit, spans);
   const Resting resting(*sandbox);
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved.clear();
   changed.last_operation = operation;
   Result<> done;
-  if (has_vm) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
   if (done) {
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
   }
   if (!done) {
-    if (has_vm && !sandbox->vmm_gone)
+    if (ran && !sandbox->vmm_gone)
       if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
         log::warn("sandbox.stop_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
