@@ -5,6 +5,7 @@ The arguments are read from a VMM that SPACE started, so that both sides run the
 import fcntl, json, os, re, shutil, socket, struct, subprocess, tempfile, threading, time
 
 from agent import Agent
+from groups import Groups
 
 TUNSETIFF, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x400454ca, 0x2, 0x1000, 0x4000
 
@@ -47,6 +48,7 @@ class Recipe:
     def __init__(self, pid, base_dir):
         self.argv = open(f'/proc/{pid}/cmdline', 'rb').read().decode().split('\0')[1:-1]
         self.base_dir = base_dir
+        self.groups = Groups(pid)
         self.folder = tempfile.TemporaryDirectory(prefix='space-bench-')
         self.kept = {}
         # What makes the userfaultfd inside a VMM, for peers that track writes (bare_save.py).
@@ -82,6 +84,7 @@ class Recipe:
             if isinstance(value, int):
                 os.close(value)
         self.folder.cleanup()
+        self.groups.close()
 
 
 class Vm:
@@ -110,7 +113,12 @@ class Vm:
         # Descriptors move to their numbers in two steps, so that none is overwritten before it was moved.
         high = {n: fcntl.fcntl(fd, fcntl.F_DUPFD, 200) for n, fd in sources.items()}
 
+        self.group = f'{os.getpid()}-{os.path.basename(recipe.folder.name)}-{os.path.basename(self.name)}'
+        groups = recipe.groups.make(self.group)
+
         def place():
+            for file in groups:
+                file.write_text('0')
             for n, fd in high.items():
                 os.dup2(fd, n, inheritable=True)
 
@@ -170,6 +178,7 @@ class Vm:
     def destroy(self):
         self.process.kill()
         self.process.wait()
+        self.recipe.groups.remove(self.group)
         self.qmp_file.close()
         self.qmp_socket.close()
         for end in ('.qmp', '.qcow2'):

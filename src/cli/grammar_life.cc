@@ -70,7 +70,7 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
   fork_->add_option("-m,--metadata", f->metadata, "key=value in place of the parent's; may be repeated")->allow_extra_args(false);
   fork_->callback(choose(line, [f](Context& x) { return fork(x, *f); }));
 
-  CLI::App* tree_ = app.add_subcommand("tree", "Show which sandboxes and checkpoints came from which, and what each uses")->group(kept);
+  CLI::App* tree_ = app.add_subcommand("tree", "Show which sandboxes, checkpoints and snapshots came from which, and what each uses")->group(kept);
   tree_->callback(choose(line, [](Context& x) { return tree(x); }));
 }
 

@@ -9,6 +9,12 @@ namespace space::cli {
 namespace {
 
 void add_settings(CLI::App& app, ServerSettings& s) {
+  const CLI::Validator quota(
+      [](std::string& text) {
+        const auto parsed = parse_quota(text);
+        return parsed ? std::string() : parsed.error().message;
+      },
+      "TENANT=MIB");
   app.add_option("--data-dir", s.data_dir, "Templates, disks and the database")->capture_default_str();
   app.add_option("--run-dir", s.run_dir, "Sockets of this server; emptied by a reboot")->capture_default_str();
   app.add_option("--templates-dir", s.templates_dir, "Templates, when they are not below the data folder");
@@ -27,8 +33,8 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--pool-ready", s.pool_ready, "Sandboxes kept loaded, for creates that take no time")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-ready-most", s.pool_ready_most, "As many as that while creates come quickly (0: always --pool-ready)")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--pool-spawned", s.pool_spawned, "VMM processes kept waiting for a load")->check(CLI::Range(0, 256))->capture_default_str();
-  constexpr std::uint64_t kMostMib = std::uint64_t{1} << 40;
   app.add_option("--storage-quota-mib", s.storage_quota_mib, "What the checkpoints and snapshots of a tenant may take together; 0: no limit")->check(CLI::Range(std::uint64_t{0}, kMostMib))->capture_default_str();
+  app.add_option("--storage-quota-for", s.storage_quotas, "That limit for one tenant, as TENANT=MIB; may be given several times")->check(quota);
   app.add_option("--store-low-water-mib", s.store_low_water_mib, "Free space of the disk below which no checkpoint is taken")->check(CLI::Range(std::uint64_t{0}, kMostMib))->capture_default_str();
   app.add_option("--keep-checkpoints", s.keep_checkpoints, "How many checkpoints without a name are kept of each sandbox; 0: all")->check(CLI::Range(0, 1'000'000))->capture_default_str();
   app.add_option("--keep-checkpoints-days", s.keep_checkpoints_days, "Or as long as they are younger than so many days; 0: however old")->check(CLI::Range(0, 36'500))->capture_default_str();

@@ -57,6 +57,8 @@ int run_node(const ServerSettings& s) {
   config.pool_ready = s.pool_ready;
   config.pool_ready_most = s.pool_ready_most;
   config.storage_quota_bytes = s.storage_quota_mib << 20;
+  for (const std::string& text : s.storage_quotas)
+    if (const auto quota = cli::parse_quota(text)) config.storage_quotas[quota->tenant] = quota->mib << 20;
   config.store_low_water_bytes = s.store_low_water_mib << 20;
   config.keep_checkpoints = s.keep_checkpoints;
   config.keep_checkpoints_days = s.keep_checkpoints_days;

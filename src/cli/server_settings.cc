@@ -3,6 +3,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "snapshot/blob_store.h"
+
 namespace space::cli {
 
 std::string_view to_string(Role role) {
@@ -37,6 +39,7 @@ std::vector<std::string> to_arguments(const ServerSettings& s) {
   for (const std::string& resolver : s.egress_resolvers) out.insert(out.end(), {"--egress-resolver", resolver});
   for (const std::string& range : s.egress_allowed_ranges) out.insert(out.end(), {"--egress-allow-range", range});
   if (!s.trust_file.empty()) out.insert(out.end(), {"--trust", s.trust_file.string()});
+  for (const std::string& quota : s.storage_quotas) out.insert(out.end(), {"--storage-quota-for", quota});
   if (!s.egress_ca.empty()) out.insert(out.end(), {"--egress-ca", s.egress_ca.string()});
   if (!s.egress_key.empty()) out.insert(out.end(), {"--egress-key", s.egress_key});
   if (!s.domain.empty()) out.insert(out.end(), {"--domain", s.domain, "--domain-listen", s.domain_listen});
@@ -59,6 +62,16 @@ Result<ListenAddress> parse_listen(std::string_view text) {
   if (host.empty() || port > 65535)
     return fail(ErrorKind::invalid_argument, "bad_listen", fmt::format("\"{}\" is not an address and a port", text), "write --listen 127.0.0.1:7070");
   return ListenAddress{std::move(host), static_cast<std::uint16_t>(port)};
+}
+
+Result<TenantQuota> parse_quota(std::string_view text) {
+  const auto middle = text.find('=');
+  TenantQuota quota{std::string(text.substr(0, middle)), 0};
+  const char* const end = text.data() + text.size();
+  const bool number = middle != std::string_view::npos && middle + 1 < text.size() && std::from_chars(text.data() + middle + 1, end, quota.mib).ptr == end;
+  if (!number || quota.mib > kMostMib || !snapshot::is_tenant(quota.tenant))
+    return fail(ErrorKind::invalid_argument, "bad_quota", fmt::format("\"{}\" is not a tenant and a number of MiB", text), "write --storage-quota-for acme=2048");
+  return quota;
 }
 
 }  // namespace space::cli

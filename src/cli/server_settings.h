@@ -29,6 +29,7 @@ struct ServerSettings {
   std::uint32_t pool_ready_most = 24;  // as many as that while creates come quickly; counts for each template and size
   std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
   std::uint64_t storage_quota_mib = 0;       // of each tenant's checkpoints; 0: none
+  std::vector<std::string> storage_quotas;   // "TENANT=MIB": of that one instead; parse_quota
   std::uint64_t store_low_water_mib = 1024;  // free space that checkpoints leave
   std::uint32_t keep_checkpoints = 0, keep_checkpoints_days = 0;  // 0: all
   bool no_limits = false;          // serve although the host has no usable cgroups
@@ -59,6 +60,8 @@ struct ServerSettings {
   std::uint32_t egress_uid() const { return uid_base + 3; }
 };
 
+inline constexpr std::uint64_t kMostMib = std::uint64_t{1} << 40;  // of any of the store's limits
+
 enum class Role { warden, egress, node, api };
 std::string_view to_string(Role role);
 
@@ -72,5 +75,12 @@ struct ListenAddress {
   std::uint16_t port = 0;
 };
 Result<ListenAddress> parse_listen(std::string_view text);
+
+// "acme=2048": a tenant and MiB, 0 for none.
+struct TenantQuota {
+  std::string tenant;
+  std::uint64_t mib = 0;
+};
+Result<TenantQuota> parse_quota(std::string_view text);
 
 }  // namespace space::cli

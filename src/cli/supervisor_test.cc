@@ -37,8 +37,17 @@ TEST(Listen, RefusesWhatIsNoAddressAndPort) {
     EXPECT_FALSE(parse_listen(text)) << text;
 }
 
+TEST(Quota, IsATenantAndANumber) {
+  const auto quota = parse_quota("acme=2048");
+  ASSERT_TRUE(quota);
+  EXPECT_EQ(quota->tenant, "acme");
+  EXPECT_EQ(quota->mib, 2048U);
+  for (const char* text : {"", "acme", "acme=", "=5", "acme=-1", "acme=5x", "a/b=5", "acme=99999999999999"}) EXPECT_FALSE(parse_quota(text)) << text;
+}
+
 TEST(Settings, ReachARoleAsTheyAre) {
   ServerSettings settings;
+  settings.storage_quotas = {"acme=1", "other=0"};
   settings.no_limits = settings.without_filters = true;
   settings.log_level = log::Level::warn;
   const auto words = to_arguments(settings);
@@ -46,6 +55,7 @@ TEST(Settings, ReachARoleAsTheyAre) {
   const auto level = std::ranges::find(words, "--log-level");
   ASSERT_NE(level, words.end());
   EXPECT_EQ(*(level + 1), "warn");
+  EXPECT_EQ(std::ranges::count(words, "--storage-quota-for"), 2);
 }
 
 }  // namespace

@@ -156,11 +156,8 @@ class RealMachines : public Machines {
   Task<> activate(Machine& machine, const Identity& identity, Spans& spans) override {
     wire::AgentInit init;
     {
-      // It was made at a small weight; FairShares corrects this one when its tenant has more. An error is the next step's to find.
-      constexpr std::uint32_t kOne = 100;
-      (void)co_await machine.vm->set_cpu_weight(kOne);
       using namespace asio::experimental::awaitable_operators;
-      auto running = resume(machine.vm, spans);
+      auto running = resume(machine, spans);
       auto admitted = admit(machine.id, identity, spans);
       auto [resumed, authority] = co_await (std::move(running) && std::move(admitted));
       CO_TRY_VOID(std::move(resumed));
@@ -192,6 +189,18 @@ class RealMachines : public Machines {
     co_return co_await machine.vm->pause();
   }
 
+  asio::awaitable<void> flush(Machine& machine, milliseconds limit, Spans& spans) override {
+    const Spans::Step step(spans, "flush");
+    const bool stood = machine.vm->state() == vmm::VmState::paused;
+    Result<> done;
+    // Its kernel and its agent are enough for this: the users' processes were frozen before the pause, and thaw with an init alone.
+    if (stood) done = co_await machine.vm->resume();
+    if (done) done = co_await ask_agent(machine, machine.agent->sync(), limit, "write its disk");
+    if (!done) log::warn("agent.sync_failed", {{"vm", machine.id}, {"error", done.error()}});
+    if (!stood) co_return;
+    if (auto stands = co_await machine.vm->pause(); !stands) log::warn("vm.pause_failed", {{"vm", machine.id}, {"error", stands.error()}});
+  }
+
   Task<> merge_generations(vmm::DiskMerge merge) override { co_return co_await driver_.merge_generations(std::move(merge)); }
 
   Task<Machine> adopt(const std::string& vm_id) override {
@@ -214,9 +223,12 @@ class RealMachines : public Machines {
   }
 
  private:
-  static Task<> resume(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
+  static Task<> resume(Machine& machine, Spans& spans) {
     const Spans::Step step(spans, "resume");
-    co_return co_await vm->resume();
+    // It was made at a small weight; FairShares corrects this one when its tenant has more. An error is the next step's to find.
+    constexpr std::uint32_t kOne = 100;
+    if (!std::exchange(machine.weighed, true)) (void)co_await machine.vm->set_cpu_weight(kOne);
+    co_return co_await machine.vm->resume();
   }
 
   asio::awaitable<std::string> admit(std::string vm, const Identity& identity, Spans& spans) {

@@ -35,6 +35,7 @@ struct Machine {
   std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
   std::shared_ptr<vmm::Vm> vm;
   std::shared_ptr<wire::AgentClient> agent;
+  bool weighed = false;                         // has its share of the processors; from then on that is FairShares' business
   // Called once, on the loop, when the VMM is gone for any reason. Its owner replaces it when the machine changes hands.
   std::shared_ptr<std::function<void()>> on_end = std::make_shared<std::function<void()>>();
   explicit operator bool() const { return vm != nullptr; }
@@ -104,6 +105,9 @@ class Machines {
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
   virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers
+  // The guest writes what it holds in memory to its disk, as before a power switch, in `limit` at most; one that was paused is so again
+  // afterwards. What a guest that does not answer had not written is missing where somebody boots from that disk.
+  virtual asio::awaitable<void> flush(Machine& /*machine*/, std::chrono::milliseconds /*limit*/, Spans& /*spans*/) { co_return; }
   // vmm::Driver's: several generations of a disk into one image, away from every VM.
   virtual Task<> merge_generations(vmm::DiskMerge merge) = 0;
   virtual Task<Machine> adopt(const std::string& vm_id) = 0;

@@ -168,6 +168,7 @@ class Node {
     options.quota_bytes = config_.storage_quota_bytes;
     options.freeze = freeze;
     TRY(auto store, snapshot::LocalBlobStore::open(folders_.node / "store", std::move(options)));
+    for (const auto& [tenant, bytes] : config_.storage_quotas) store->set_quota(tenant, bytes);
     TRY(snapshot::ManifestKey key, snapshot::ManifestKey::open(folders_.node / "manifest.key"));
     return std::make_unique<Vault>(std::move(store), std::move(key), freeze);
   }

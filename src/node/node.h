@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct NodeConfig {
 
   // Checkpoints and snapshots (docs/snapshots.md, "Limits").
   std::uint64_t storage_quota_bytes = 0;              // of each tenant's blobs as stored; 0: none
+  std::map<std::string, std::uint64_t> storage_quotas;  // of single tenants instead
   std::uint64_t store_low_water_bytes = 1ULL << 30;   // free bytes of the disk that they leave to what runs
   std::uint32_t keep_checkpoints = 0;                 // of each sandbox, those without a name; 0: all
   std::uint32_t keep_checkpoints_days = 0;            // or as long as they are younger; 0: however old

@@ -105,8 +105,8 @@ json::object tree_json(const Checkpoint& one, const Uses& uses) {
     auto& sums = found != uses.end() && found->second > 1 ? shared : own;
     sums[disk.contains(blob.digest) ? 0 : 1] += blob.bytes;
   }
-  json::object out{{"id", one.manifest.id}, {"kind", "checkpoint"}, {"parent", nullptr}, {"name", one.manifest.name}, {"disk_own_bytes", own[0]}, {"disk_shared_bytes", shared[0]},
-                   {"memory_own_bytes", own[1]}, {"memory_shared_bytes", shared[1]}};
+  json::object out{{"id", one.manifest.id}, {"kind", kind_text(one.manifest.kind)}, {"parent", nullptr}, {"name", one.manifest.name}, {"automatic", one.manifest.automatic},
+                   {"disk_own_bytes", own[0]}, {"disk_shared_bytes", shared[0]}, {"memory_own_bytes", own[1]}, {"memory_shared_bytes", shared[1]}};
   // The first one hangs below the sandbox that it was taken of, the next below the one before.
   out["parent"] = one.manifest.parent.empty() ? one.manifest.sandbox : one.manifest.parent;
   return out;
@@ -130,7 +130,7 @@ Task<> tree(http::Exchange& exchange, RouteParts& parts) {
   const Uses uses = count_uses(all);
   json::array nodes;
   for (const auto& one : all)
-    if (one->manifest.kind == snapshot::CheckpointKind::checkpoint) nodes.push_back(tree_json(*one, uses));
+    if (one->manifest.kind != snapshot::CheckpointKind::suspend) nodes.push_back(tree_json(*one, uses));
   for (const SandboxRecord& record : parts.sandboxes.list()) {
     const auto sandbox = parts.sandboxes.find(record.id);
     if (sandbox && record.tenant == tenant) nodes.push_back(tree_json(*sandbox, parts.sandboxes.folder(record.id)));

@@ -133,6 +133,8 @@ class Sandboxes {
   // A VM, loaded and paused, of `record` and a checkpoint's memory.
   Task<Machine> machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
                              std::string vm, Spans& spans);
+  // Spawns it while the layers of its disk are read against their names; one that stands on damaged ones is gone again.
+  Task<Machine> assemble(Assembly assembly, SandboxRecord record, Spans& spans);
   // One that has booted from the record's disk in `folder`.
   Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
   // What a checkpoint says of a sandbox's addresses; with a folder it is kept there too, for a recovery before the gateway knows it.
@@ -155,7 +157,12 @@ class Sandboxes {
                      std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans);
   // The sandbox stands on the generations of `changed` from now on, durably; what they need is held before the record says so.
   Task<> stand_on(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed);
-  Task<> check_room(std::string tenant);  // before the guest is stopped for what would not fit
+  // Before anything is begun for what would not fit: some room at all, and as much as the unfrozen part of its disk occupies, where that is
+  // to be kept as well.
+  Task<> check_room(const SandboxRecord& record, bool with_disk);
+  // What is done for a checkpoint while the guest goes on, side by side. On an error there is no new generation.
+  Task<> prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans);
+  asio::awaitable<void> note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans);
   Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
   Task<Machine> helper_machine(std::shared_ptr<const Checkpoint> from, Spans& spans);  // running, of a checkpoint's disk, without a network
   Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);

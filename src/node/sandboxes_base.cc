@@ -3,6 +3,7 @@
 // A disk stands on the overlay of the base that the sandbox was made from, a state on that base's memory and on the VMM that wrote
 // it. So both ask for *that* base, by key and content, however many kernels, agents and VMMs this machine has seen since. A boot
 // takes from it the disk alone; kernel and agent are those of today.
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -29,6 +30,23 @@ Task<Sandboxes::BasePtr> Sandboxes::base_of(const SandboxRecord& record) {
   co_return co_await parts_.bases.kept(release, wanted);
 }
 
+Task<Machine> Sandboxes::assemble(Assembly assembly, SandboxRecord record, Spans& spans) {
+  using namespace asio::experimental::awaitable_operators;
+  const std::string vm = assembly.vm;
+  auto check = [this, record, &spans]() -> Task<> {
+    const Spans::Step step(spans, "layers");
+    auto read = [this, &record] { return parts_.vault.check_layers(record.tenant, record.layers); };
+    co_return co_await parts_.disk.run(read);
+  };
+  auto spawning = parts_.machines.assemble(std::move(assembly), spans);
+  auto checking = check();
+  auto [machine, sound] = co_await (std::move(spawning) && std::move(checking));
+  if (sound || !machine) co_return std::move(machine);
+  log::error("sandbox.layers_damaged", {{"sandbox", record.id}, {"vm", vm}, {"error", sound.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  co_return fail(std::move(sound).error());
+}
+
 Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
                                       std::string vm, Spans& spans) {
   const std::string build = from->manifest.vmm_build;
@@ -46,7 +64,7 @@ Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::pat
   const std::string tenant = record.tenant;
   auto read = [this, tenant, from] { return parts_.vault.saved(tenant, from->manifest); };
   CO_TRY(SavedState saved, co_await parts_.disk.run(read));
-  auto assembled = co_await parts_.machines.assemble(std::move(parts), spans);
+  auto assembled = co_await assemble(std::move(parts), record, spans);
   if (!assembled && assembled.error().code == "vmm_build_unknown") co_return unusable(fmt::format("its VMM build {} was removed", build.substr(0, 12)));
   if (!assembled) co_return assembled;
   Machine machine = std::move(*assembled);
@@ -64,7 +82,7 @@ Task<Machine> Sandboxes::booted_machine(SandboxRecord record, std::filesystem::p
   parts.memory_of_base = false;
   parts.boots = true;
   CO_TRY(parts.disks, co_await disk_files(record, std::move(folder)));
-  CO_TRY(Machine machine, co_await parts_.machines.assemble(std::move(parts), spans));
+  CO_TRY(Machine machine, co_await assemble(std::move(parts), record, spans));
   auto booted = co_await parts_.machines.boot(machine, spans);
   if (booted) co_return machine;
   const std::string last_words = co_await machine.vm->console_tail();

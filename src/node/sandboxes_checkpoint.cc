@@ -2,9 +2,12 @@
 //
 // The guest stands still only while devices and changed pages are read and the disk's next generation is put on top. The record
 // names that generation before it is used: an empty image on top changes nothing, so the record is right before and after.
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <optional>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -16,7 +19,10 @@
 namespace space::node {
 namespace {
 
+using namespace asio::experimental::awaitable_operators;
+
 constexpr auto kListLimit = std::chrono::seconds(5);
+constexpr auto kFlushLimit = std::chrono::seconds(1);  // of a checkpoint, whose memory has the rest
 
 std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
 
@@ -50,19 +56,36 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   const std::string generation = "disk-" + new_id();
   const auto path = parts_.records.folder(record.id) / generation;
   sandbox->switched = false;
-  CO_TRY(const Fd overlay, co_await new_generation(path, base));
+  CO_TRY(const Fd overlay, co_await new_generation(path, base, false));
   SandboxRecord named = record;
   named.disks.push_back(generation);
-  auto prepared = co_await store(named);
-  if (prepared && sandbox->machine) prepared = co_await sandbox->machine.vm->prepare_disk(overlay);
-  if (!prepared) {
-    auto remove = [path]() -> Result<> { return remove_tree(path); };
-    const auto back = co_await store(record);
-    if (back) (void)co_await parts_.disk.run(remove);
-    co_return fail(std::move(prepared).error());
+  // The VM opens it while it becomes durable and known; nothing is written to it before both are done.
+  auto name = [&]() -> Task<> {
+    auto sync = [&]() -> Result<> {
+      if (::fdatasync(overlay.get()) != 0) return fail_errno(errno, "sync a disk image");
+      TRY_VOID(sync_directory(path.parent_path()));
+      return parts_.records.update(named);
+    };
+    co_return co_await parts_.disk.run(sync);
+  };
+  auto open = [&]() -> Task<> {
+    if (!sandbox->machine) co_return Result<>{};
+    const Spans::Step opening(spans, "open");
+    co_return co_await sandbox->machine.vm->prepare_disk(overlay);
+  };
+  auto naming = name();
+  auto opening = open();
+  auto [known, opened] = co_await (std::move(naming) && std::move(opening));
+  if (known && opened) {
+    record.disks = named.disks;
+    co_return Result<>{};
   }
-  record.disks = named.disks;
-  co_return Result<>{};
+  if (opened && sandbox->machine)
+    if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed) log::warn("vm.disk_left_open", {{"sandbox", record.id}, {"error", closed.error()}});
+  auto remove = [path]() -> Result<> { return remove_tree(path); };
+  const auto back = co_await store(record);
+  if (back) (void)co_await parts_.disk.run(remove);
+  co_return fail(known ? std::move(opened).error() : std::move(known).error());
 }
 
 Task<> Sandboxes::switch_generation(std::shared_ptr<Sandbox> sandbox) {
@@ -94,53 +117,53 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_of(record));
 
-  const std::string tenant = record.tenant;
-  CO_TRY_VOID(co_await check_room(tenant));
-  CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;
-  CO_TRY_VOID(co_await add_generation(sandbox, base, spans));
-
-  // So that a restart of node in between does not hide which processes there are.
-  if (ran) {
-    const std::uint64_t mark = sandbox->sessions.mark();
-    auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
-    if (listed) sandbox->sessions.reconcile(*listed, mark);
-  }
+  CO_TRY_VOID(co_await prepare_checkpoint(sandbox, base, spans));
   auto order = std::make_shared<Vault::Order>();
   auto captured = std::make_shared<Capture>();
+  order->id = checkpoint;
+  order->name = std::move(name);
   order->record = record;
-  Result<> done;
-  if (ran) {
-    const Resting resting(*sandbox);
-    done = co_await parts_.machines.pause(sandbox->machine, spans);
-    if (done) done = co_await capture_and_switch(sandbox, order, captured, spans);
-    // Whatever came of it, the guest goes on.
-    if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back && done) done = std::move(back);
-  } else {
-    done = co_await capture_and_switch(sandbox, order, captured, spans);
-  }
-  if (!done) {
-    co_await drop_generation(sandbox);
-    co_return fail(std::move(done).error());
-  }
-  // What the guest was told up to now holds all that it knew then; more does no harm.
-  CO_TRY(order->gateway_state, co_await parts_.machines.gateway_state(id));
+  order->record.state = SandboxState::running;
+  order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
+  for (const std::string& disk : disks) order->disks.push_back(folder / disk);
+  order->memory_base = record.booted ? nullptr : &base->memory;
+  order->parent = sandbox->saved_memory;
+  order->now_ms = parts_.clock.wall_ms();
+  std::optional<Resting> resting;
+  if (ran) resting.emplace(*sandbox);
+  Result<> taken;
+  if (ran) taken = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (taken) taken = co_await capture_and_switch(sandbox, order, captured, spans);
 
-  Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
-  {
+  // Whatever came of it, the guest goes on, and does not wait for the disk of the store.
+  auto wake = [&]() -> Task<> {
+    Result<> back;
+    if (ran) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
+    resting.reset();
+    co_return back;
+  };
+  auto keep = [&]() -> Task<Vault::Kept> {
+    if (!taken) co_return fail(taken.error());
     const Spans::Step step(spans, "store");
-    order->id = checkpoint;
-    order->name = std::move(name);
-    order->record.state = SandboxState::running;
-    order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
-    for (const std::string& disk : disks) order->disks.push_back(folder / disk);
-    order->memory_base = record.booted ? nullptr : &base->memory;
-    order->parent = sandbox->saved_memory;
-    order->now_ms = parts_.clock.wall_ms();
-    auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
-    kept = co_await parts_.disk.run(keep);
-    if (!kept) co_return fail(std::move(kept).error());
+    // What the guest was told up to now holds all that it knew then; more does no harm.
+    CO_TRY(order->gateway_state, co_await parts_.machines.gateway_state(id));
+    auto work = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
+    co_return co_await parts_.disk.run(work);
+  };
+  auto waking = wake();
+  auto keeping = keep();
+  auto [woken, kept] = co_await (std::move(waking) && std::move(keeping));
+  if (kept && !woken) {
+    const std::string tenant = record.tenant;
+    auto forget = [this, tenant, checkpoint] { return parts_.vault.forget(tenant, checkpoint); };
+    if (auto gone = co_await parts_.disk.run(forget); !gone) log::warn("checkpoint.left", {{"checkpoint", checkpoint}, {"error", gone.error()}});
+    co_return fail(std::move(woken).error());
+  }
+  if (!kept) {
+    co_await drop_generation(sandbox);  // that its VM did not switch to
+    co_return fail(std::move(kept).error());
   }
   SandboxRecord changed = record;
   changed.state = record.state == SandboxState::ended ? record.state : next;
@@ -158,6 +181,35 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (full) merge_soon(sandbox);
   log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
   co_return Done{record, spans.take()};
+}
+
+Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans) {
+  {
+    const Spans::Step step(spans, "ask");
+    auto room = check_room(sandbox->record, true);
+    auto names = parts_.machines.gateway_state(sandbox->record.id);  // without the gateway nothing is begun
+    auto [fits, known] = co_await (std::move(room) && std::move(names));
+    CO_TRY_VOID(std::move(fits));
+    CO_TRY_VOID(std::move(known));
+  }
+  auto adding = add_generation(sandbox, std::move(base), spans);
+  auto listing = note_processes(sandbox, spans);
+  co_return co_await (std::move(adding) && std::move(listing));
+}
+
+// So that a restart of node in between does not hide which processes there are. And what the guest has not written yet is in its memory
+// alone: who wants one path of this checkpoint's disk, or a boot from it, would miss it.
+asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
+  if (sandbox->record.state != SandboxState::running) co_return;
+  auto list = [&]() -> asio::awaitable<void> {
+    const Spans::Step step(spans, "list");
+    const std::uint64_t mark = sandbox->sessions.mark();
+    auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
+    if (listed) sandbox->sessions.reconcile(*listed, mark);
+  };
+  auto listing = list();
+  auto flushing = parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
+  co_await (std::move(listing) && std::move(flushing));
 }
 
 // The guest stands still.

@@ -7,6 +7,7 @@
 //
 // What was frozen before stays as long as a checkpoint or the record names it.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -42,6 +43,7 @@ Task<std::shared_ptr<Sandboxes::MergePlan>> Sandboxes::plan_merge(SandboxRecord 
     const auto first = record.layers.begin() + static_cast<std::ptrdiff_t>(choice->first);
     plan->chosen.assign(first, first + static_cast<std::ptrdiff_t>(choice->count));
     TRY(plan->lease, parts_.vault.hold(record.tenant, plan->chosen, nullptr));
+    TRY_VOID(parts_.vault.check_layers(record.tenant, plan->chosen));  // what is damaged must not come to lie under a new, right name
     TRY(plan->order.generations, parts_.vault.layers(record.tenant, plan->chosen));
     for (Fd* image : {&plan->into, &plan->order.scratch}) {
       TRY(*image, open_file(parts_.records.spool(), O_RDWR | O_TMPFILE));
@@ -147,8 +149,18 @@ Task<> Sandboxes::stand_on(std::shared_ptr<Sandbox> sandbox, SandboxRecord chang
   co_return Result<>{};
 }
 
-Task<> Sandboxes::check_room(std::string tenant) {
-  auto look = [this, tenant] { return parts_.vault.room(tenant); };
+Task<> Sandboxes::check_room(const SandboxRecord& record, bool with_disk) {
+  const std::string tenant = record.tenant;
+  const auto folder = parts_.records.folder(record.id);
+  const std::vector<std::string> disks = with_disk ? record.disks : std::vector<std::string>{};
+  auto look = [this, tenant, folder, disks] {
+    std::uint64_t bytes = 0;
+    for (const std::string& name : disks) {
+      struct stat st {};
+      if (::stat((folder / name).c_str(), &st) == 0) bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
+    }
+    return parts_.vault.room(tenant, bytes);
+  };
   co_return co_await parts_.disk.run(look);
 }
 

@@ -1,7 +1,8 @@
 // Suspend, stop, and the ways back. Each goes by the same rule: what is new is made beside what there is, the record is written,
 // and only then what was before goes. So a kill -9 at any instant leaves the state before or the state after:
 //
-//   suspend, stop   VM stands still → state stored → record → VM goes        before the record: recovery lets the VM run again
+//   suspend, stop   disk written → VM stands still → state stored → record → VM goes
+//                                                                            before the record: recovery lets the VM run again
 //   wake            VM loaded, still → record → VM runs → saved state goes   before the record: recovery sweeps the VM
 //   start           VM booted → record → identity                            the same; the disk is as after a power cut
 #include <fmt/format.h>
@@ -18,22 +19,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kSyncLimit = seconds(30);
+constexpr milliseconds kStopFlushLimit = seconds(30);    // nothing of it comes back but its disk
+constexpr milliseconds kSuspendFlushLimit = seconds(5);  // its memory is kept; a start instead of a wake should find its files all the same
 
 std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
-
-// The guest writes its page cache to its disk, as before a power switch. One that does not answer loses what it had not written.
-Task<> sync_disk(std::shared_ptr<wire::AgentClient> agent) {
-  wire::ProcessSpec spec;
-  spec.argv = {"sync"};
-  spec.user = "root";
-  CO_TRY(const std::uint32_t process, co_await agent->create(spec));
-  CO_TRY(auto stream, co_await agent->attach(process, 0));
-  for (;;) {
-    CO_TRY(auto frames, co_await stream->next());
-    if (frames.empty()) co_return Result<>{};
-  }
-}
 
 }  // namespace
 
@@ -79,11 +68,12 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::suspend));
   const bool ran = record.state == SandboxState::running;
   Spans spans(parts_.clock);
-  const Resting resting(*sandbox);
   CO_TRY(const BasePtr base, co_await base_of(record));
   const std::string tenant = record.tenant;
-  CO_TRY_VOID(co_await check_room(tenant));
+  CO_TRY_VOID(co_await check_room(record, false));
   CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
+  co_await parts_.machines.flush(sandbox->machine, kSuspendFlushLimit, spans);
+  const Resting resting(*sandbox);
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved = new_id();
@@ -146,26 +136,21 @@ Task<Done> Sandboxes::stop(std::string id, std::string operation) {
   if (record.state == SandboxState::stopped && record.last_operation == operation) co_return Done{record, {}};
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::stop));
   Spans spans(parts_.clock);
+  const bool ran = record.state == SandboxState::running;
+  if (record.state != SandboxState::suspended) co_await parts_.machines.flush(sandbox->machine, kStopFlushLimit, spans);
   const Resting resting(*sandbox);
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved.clear();
   changed.last_operation = operation;
-  const bool has_vm = record.state != SandboxState::suspended;
-  if (has_vm) {
-    const Spans::Step step(spans, "sync");
-    if (record.state == SandboxState::paused) CO_TRY_VOID(co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans));
-    auto synced = co_await ask_agent(sandbox->machine, sync_disk(sandbox->machine.agent), kSyncLimit, "write its disk");
-    if (!synced) log::warn("agent.sync_failed", {{"sandbox", id}, {"error", synced.error()}});
-  }
   Result<> done;
-  if (has_vm) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
   if (done) {
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
   }
   if (!done) {
-    if (has_vm && !sandbox->vmm_gone)
+    if (ran && !sandbox->vmm_gone)
       if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
         log::warn("sandbox.stop_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());

@@ -28,13 +28,8 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   CO_TRY_VOID(next_state(record.state, SandboxEvent::snapshot));
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_of(record));
-  CO_TRY_VOID(co_await check_room(tenant));
-
-  if (record.state == SandboxState::running) {
-    const Spans::Step step(spans, "flush");
-    auto flushed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->sync(), kFlushLimit, "write its disk");
-    if (!flushed) log::warn("agent.sync_failed", {{"sandbox", id}, {"error", flushed.error()}});
-  }
+  if (sandbox->machine) co_await parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
+  CO_TRY_VOID(co_await check_room(record, true));
   if (wanted.automatic && disk_mark(id) == sandbox->snapshot_mark) co_return Done{record, {}};  // it worked, and wrote nothing
   auto order = std::make_shared<Vault::Order>();
   const auto folder = parts_.records.folder(id);

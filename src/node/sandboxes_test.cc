@@ -542,6 +542,32 @@ TEST_F(SandboxesTest, AnAutomaticSnapshotOfADiskThatWasNotWrittenToIsNone) {
   });
 }
 
+TEST_F(SandboxesTest, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("right");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const auto& layer = disk.record().layers.at(0);
+    const auto file = w.dir.path() / "store" / "tenants" / "acme" / "blobs" / layer.digest.substr(7) / "data";
+    EXPECT_TRUE(write_file_durable(file, "wrong"));
+    CreateRequest request = w.request();
+    request.checkpoint = disk.last;
+    // Another process, which has not written the layer itself.
+    w.sandboxes.reset();
+    w.vault.reset();
+    w.vault = vault_in(w.dir.path());
+    w.restart();
+    const auto refused = co_await w.sandboxes->create(request);
+    EXPECT_EQ(refused.error().code, "blob_corrupt");
+    EXPECT_EQ(w.machines.alive_.size(), 1u) << "only that of the first";
+    EXPECT_TRUE(write_file_durable(file, "right"));
+    request.id = new_id();
+    const auto made = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(made) << describe(made.error());
+  });
+}
+
 TEST_F(SandboxesTest, ARestoreToASnapshotBootsFromItsDisk) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

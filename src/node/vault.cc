@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <future>
+#include <optional>
 #include <tuple>
 
 #include "base/file.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr std::uint64_t kMostDevices = 16 << 20;  // bytes; some ten thousand as a rule
 
 constexpr std::uint64_t kMostGatewayState = 8 << 20;  // bytes; names of hosts
+constexpr std::size_t kMostSound = 100'000;           // layers of disks; some 15 MB
 
 snapshot::Manifest draft_of(const Vault::Order& order) {
   const SandboxRecord& record = order.record;
@@ -50,8 +53,14 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   snapshot::Manifest manifest = draft_of(order);
   TRY(kept.lease, store_->lease(order.record.tenant));
   TRY(const std::string devices, read_fd(capture.devices, kMostDevices));
-  TRY(const snapshot::BlobRef device_state, snapshot::put_bytes(*store_, *kept.lease, devices));
-  manifest.device_state = device_state;
+  // Side by side: each waits for the disk more than it works, and a file system makes changes durable together that wait together.
+  Kept disk;
+  auto freezing = std::async(std::launch::async, [&] { return freeze(order, *kept.lease, disk); });
+  auto putting = std::async(std::launch::async, [&] { return snapshot::put_bytes(*store_, *kept.lease, devices); });
+  auto naming = std::async(std::launch::async, [&]() -> Result<std::optional<snapshot::BlobRef>> {
+    if (order.gateway_state.empty()) return std::nullopt;
+    return snapshot::put_bytes(*store_, *kept.lease, order.gateway_state);
+  });
   Fd nothing;
   if (!order.memory_base) {
     TRY(nothing, snapshot::new_guest_memory(std::uint64_t{order.record.size.memory_mib} << 20));
@@ -59,14 +68,13 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   const Fd& base = order.memory_base ? *order.memory_base : nothing;
   TRY(snapshot::StoredMemory memory, snapshot::store_memory(*store_, *kept.lease, capture.pages, base, order.parent.get()));
   kept.memory = std::make_shared<const snapshot::MemoryState>(memory.state);
-  kept.own_bytes = memory.stored_bytes + device_state.bytes;
   manifest.memory = std::move(memory.state);
-
-  if (!order.gateway_state.empty()) {
-    TRY(manifest.gateway_state, snapshot::put_bytes(*store_, *kept.lease, order.gateway_state));
-  }
-
-  TRY_VOID(freeze(order, kept));
+  TRY(const snapshot::BlobRef device_state, putting.get());
+  manifest.device_state = device_state;
+  TRY(manifest.gateway_state, naming.get());
+  TRY_VOID(freezing.get());
+  kept.layers = std::move(disk.layers);
+  kept.own_bytes = memory.stored_bytes + device_state.bytes + disk.own_bytes;
   return publish(order, std::move(kept), std::move(manifest));
 }
 
@@ -74,30 +82,34 @@ Result<Vault::Kept> Vault::keep_disk(const Order& order) {
   Kept kept;
   snapshot::Manifest manifest = draft_of(order);
   TRY(kept.lease, store_->lease(order.record.tenant));
-  TRY_VOID(freeze(order, kept));
+  TRY_VOID(freeze(order, *kept.lease, kept));
   return publish(order, std::move(kept), std::move(manifest));
 }
 
 Result<Vault::Kept> Vault::keep_generations(const Order& order) {
   Kept kept;
   TRY(kept.lease, store_->lease(order.record.tenant));
-  TRY_VOID(freeze(order, kept));
+  TRY_VOID(freeze(order, *kept.lease, kept));
   return kept;
 }
 
-Result<> Vault::freeze(const Order& order, Kept& kept) {
+Result<> Vault::freeze(const Order& order, snapshot::Lease& lease, Kept& kept) {
   kept.layers = order.record.layers;
-  for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(kept.lease->keep(layer));
+  for (const snapshot::BlobRef& layer : kept.layers) TRY_VOID(lease.keep(layer));
   for (const fs::path& path : order.disks) {
     TRY(const Fd file, open_to_freeze(path));
-    TRY(const snapshot::BlobRef layer, keep_generation(*kept.lease, file));
+    TRY(const snapshot::BlobRef layer, keep_generation(lease, file));
     kept.layers.push_back(layer);
     kept.own_bytes += layer.bytes;
   }
   return {};
 }
 
-Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const Fd& file) { return store_->put_file(lease, file, freeze_); }
+Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const Fd& file) {
+  TRY(snapshot::BlobRef layer, store_->put_file(lease, file, freeze_));
+  remember_sound(lease.tenant(), layer);
+  return layer;
+}
 
 Result<Vault::Kept> Vault::publish(const Order& order, Kept kept, snapshot::Manifest manifest) {
   for (const snapshot::BlobRef& layer : kept.layers) manifest.disk.push_back({layer});
@@ -198,6 +210,25 @@ Result<std::vector<Fd>> Vault::layers(const std::string& tenant, const std::vect
     files.push_back(std::move(file));
   }
   return files;
+}
+
+Result<> Vault::check_layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers) {
+  const std::scoped_lock one_at_a_time(checking_);
+  for (const snapshot::BlobRef& layer : layers) {
+    {
+      const std::scoped_lock hold(mutex_);
+      if (sound_.contains({tenant, layer.digest})) continue;
+    }
+    TRY_VOID(snapshot::verify_blob(*store_, tenant, layer));
+    remember_sound(tenant, layer);
+  }
+  return {};
+}
+
+void Vault::remember_sound(const std::string& tenant, const snapshot::BlobRef& layer) {
+  const std::scoped_lock hold(mutex_);
+  if (sound_.size() >= kMostSound) sound_.clear();  // they are read once more, that is all
+  sound_.emplace(tenant, layer.digest);
 }
 
 Result<SavedState> Vault::saved(const std::string& tenant, const snapshot::Manifest& manifest) {

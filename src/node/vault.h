@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node/machine.h"
@@ -54,7 +56,7 @@ class Vault {
   // One more generation for the lease's holder: durable, and written by nobody any more.
   Result<snapshot::BlobRef> keep_generation(snapshot::Lease& lease, const Fd& file);
   // Asked before anything is begun: storage_quota or store_low_water when nothing more would be taken.
-  Result<> room(const std::string& tenant) { return store_->room(tenant, kLeastRoom); }
+  Result<> room(const std::string& tenant, std::uint64_t bytes) { return store_->room(tenant, bytes + kLeastRoom); }
 
   // Every byte of its manifest is checked. not_found/checkpoint_unknown, corrupt/manifest_…
   Result<Checkpoint> open(const std::string& tenant, const std::string& id);
@@ -65,6 +67,9 @@ class Vault {
   Result<std::vector<std::string>> tenants() { return store_->tenants(); }
   Result<> forget(const std::string& tenant, const std::string& id);
   Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
+  // Reads layers of a disk against their names, each once in the life of this process and not those that it kept itself: a bit that
+  // turned on the way is found before a guest works on it, or a merge gives it a new name. Some 0.7 s a GB. blob_corrupt, blob_truncated.
+  Result<> check_layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);
   Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);
   Result<std::string> gateway_state(const std::string& tenant, const snapshot::Manifest& manifest);  // "" when it has none
   // Keeps the blobs that a live sandbox stands on, whatever becomes of the checkpoints that named them.
@@ -86,7 +91,8 @@ class Vault {
  private:
   static constexpr std::uint64_t kLeastRoom = 1 << 20;
   Result<Fd> open_to_freeze(const std::filesystem::path& path);
-  Result<> freeze(const Order& order, Kept& kept);
+  void remember_sound(const std::string& tenant, const snapshot::BlobRef& layer);
+  Result<> freeze(const Order& order, snapshot::Lease& lease, Kept& kept);  // layers and own_bytes of `kept`
   Result<Kept> publish(const Order& order, Kept kept, snapshot::Manifest manifest);
   Result<std::shared_ptr<const Checkpoint>> outline(const std::string& tenant, const std::string& id);
   std::unique_ptr<snapshot::BlobStore> store_;
@@ -97,6 +103,8 @@ class Vault {
   std::atomic<bool> garbage_{true};  // an earlier process may have left some
   std::mutex mutex_;
   std::map<std::string, std::map<std::string, std::shared_ptr<const Checkpoint>>> outlines_;  // by tenant and id
+  std::mutex checking_;  // held while layers are read, so that several forks read them once
+  std::set<std::pair<std::string, std::string>> sound_;  // tenant and digest of layers that were found right, or written, by this process
 };
 
 }  // namespace space::node

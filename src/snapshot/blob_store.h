@@ -5,7 +5,7 @@
 // collection, unless somebody holds a lease on it: whoever makes a checkpoint takes a lease first, puts the blobs, publishes the
 // manifest, and lets the lease go. So a collection at any moment, and a crash at any moment, is harmless.
 //
-// All calls block (use a pool) and may come from any thread. A lease and a writer belong to one thread at a time.
+// All calls block (use a pool) and may come from any thread. A writer belongs to one thread at a time; several may put under one lease.
 #pragma once
 
 #include <cstdint>

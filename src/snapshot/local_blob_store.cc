@@ -244,7 +244,8 @@ Result<> LocalBlobStore::refuse(const Tenant& tenant, std::uint64_t more) const 
   if (::statvfs(root_.c_str(), &free) != 0) return fail_errno(errno, "ask for free space");
   const std::uint64_t quota = tenant.quota.value_or(options_.quota_bytes);
   if (quota != 0 && tenant.used + tenant.reserved + more > quota)
-    return fail(ErrorKind::resource_exhausted, "storage_quota", fmt::format("the tenant's checkpoints have {} of {} bytes", tenant.used, quota), "delete checkpoints");
+    return fail(ErrorKind::resource_exhausted, "storage_quota", fmt::format("the tenant's checkpoints have {} of {} bytes, and {} more are needed", tenant.used + tenant.reserved, quota, more),
+                "delete checkpoints and snapshots (space checkpoints ls shows what each has of its own), or have the limit raised");
   if (options_.low_water_bytes != 0 && std::uint64_t{free.f_bavail} * free.f_frsize < options_.low_water_bytes + more)
     return fail(ErrorKind::insufficient_storage, "store_low_water", "the disk of the store is nearly full", "delete checkpoints, collect garbage, or add space");
   return {};

@@ -97,6 +97,27 @@ Task<std::unique_ptr<QemuDriver>> QemuDriver::open(std::shared_ptr<wire::WardenC
   co_return std::unique_ptr<QemuDriver>(new QemuDriver(std::move(host), std::move(machine)));
 }
 
+namespace {
+
+asio::awaitable<void> remove_later(QemuHost host, std::string id) {
+  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
+    co_await sleep_for(pause);
+    auto remove = [host, id] { return QemuVm::remove(host, id); };
+    auto removed = co_await host.pool->run(remove);
+    if (removed) co_return;
+    log::warn("vmm.sweep_failed", {{"vm", id}, {"error", removed.error()}});
+  }
+}
+
+// Of an attempt that failed. The warden may be away just now; nobody else knows this id, so it is asked until it has done it.
+asio::awaitable<void> remove_remains(QemuHost host, std::string id) {
+  if (!is_id(id)) co_return;
+  auto remove = [host, id] { return QemuVm::remove(host, id); };
+  if (auto removed = co_await host.pool->run(remove); !removed) space::spawn(co_await asio::this_coro::executor, remove_later(host, id));
+}
+
+}  // namespace
+
 Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
   const QemuHost host = host_;
   auto spec = std::make_shared<VmSpec>(std::move(given));
@@ -112,10 +133,7 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
     error = std::move(started).error();
   }
   log::warn("vmm.spawn_failed", {{"vm", spec->id}, {"error", error}});
-  if (is_id(spec->id)) {
-    auto cleaned = co_await sweep(spec->id);
-    if (!cleaned) log::error("vmm.sweep_failed", {{"vm", spec->id}, {"error", cleaned.error()}});
-  }
+  co_await remove_remains(host, spec->id);
   co_return fail(std::move(error));
 }
 
@@ -140,8 +158,7 @@ Task<> QemuDriver::merge_generations(DiskMerge given) {
   }
   if (done) co_return done;
   log::warn("vmm.merge_failed", {{"vm", merge->id}, {"error", done.error()}});
-  if (is_id(merge->id))
-    if (auto cleaned = co_await sweep(merge->id); !cleaned) log::error("vmm.sweep_failed", {{"vm", merge->id}, {"error", cleaned.error()}});
+  co_await remove_remains(host, merge->id);
   co_return done;
 }
 

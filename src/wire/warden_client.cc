@@ -1,10 +1,13 @@
 #include "wire/warden_client.h"
 
 #include <cerrno>
+#include <chrono>
 #include <fmt/format.h>
 #include <mutex>
+#include <optional>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <thread>
 
 #include "base/encoding.h"
 #include "base/random.h"
@@ -14,6 +17,8 @@
 namespace space::wire {
 namespace {
 
+constexpr std::chrono::seconds kAway{3};  // the supervisor has a new one up in a tenth of a second, unless it keeps dying
+constexpr std::chrono::milliseconds kLook{20};
 constexpr timeval kPatience{30, 0};  // the warden answers in milliseconds; destroy may wait some seconds for a process to end
 
 struct Answer {
@@ -24,6 +29,21 @@ struct Answer {
 class SocketClient final : public WardenClient {
  public:
   explicit SocketClient(std::string path) : path_(std::move(path)) {}
+
+  // One that is being started again is waited for, for some seconds from when that was first noticed; later calls fail at once.
+  Result<> dial_again() {
+    for (;;) {
+      auto done = dial();
+      if (done) {
+        away_since_.reset();
+        return done;
+      }
+      const auto now = std::chrono::steady_clock::now();
+      if (!away_since_) away_since_ = now;
+      if (now - *away_since_ >= kAway) return fail(ErrorKind::unavailable, "warden_unavailable", "the warden is not there just now", "try again in a few seconds");
+      std::this_thread::sleep_for(kLook);
+    }
+  }
 
   Result<> dial() {
     TRY(Fd fd, connect_unix(path_, SOCK_SEQPACKET));
@@ -151,9 +171,9 @@ class SocketClient final : public WardenClient {
   Result<Answer> ask(const WardenRequest& request, std::span<const int> fds, std::size_t expected, std::size_t most = 0) {
     const std::lock_guard lock(mutex_);
     const std::span bytes(reinterpret_cast<const std::byte*>(&request), sizeof request);
-    if (!socket_) TRY_VOID(dial());
+    if (!socket_) TRY_VOID(dial_again());
     if (!send_packet(socket_, bytes, fds)) {
-      TRY_VOID(dial());
+      TRY_VOID(dial_again());
       auto again = send_packet(socket_, bytes, fds);
       if (!again) return drop(std::move(again.error()));
     }
@@ -175,6 +195,7 @@ class SocketClient final : public WardenClient {
   const std::string path_;
   std::mutex mutex_;
   Fd socket_;
+  std::optional<std::chrono::steady_clock::time_point> away_since_;
 };
 
 }  // namespace

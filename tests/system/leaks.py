@@ -39,7 +39,7 @@ def of_server(server):
         if pid != os.getpid() and parent(pid) is not None and any(mark in word for word in command_line(pid)[1:]):
             found.append(f"process {pid}: {' '.join(command_line(pid))[:200]}")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        if mark in line:
+        if mark in line and line.split()[4] not in server.mounts:
             found.append(f"mount: {line}")
     vms = ids_in_log(server)
     for folder, folders, _ in os.walk("/sys/fs/cgroup"):
@@ -115,7 +115,7 @@ def vmms(server):
 def remove_all(server):
     """Ends by hand what a server left, so that one failure does not become many: its VMs, their namespaces' pins and groups."""
     mark = str(server.folder)
-    pins = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if mark in line]
+    pins = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if mark in line and line.split()[4] not in server.mounts]
     vms = ids_in_log(server) | {Path(pin).parent.name for pin in pins}
     groups = [group for vm in vms for group in vm_groups(vm).values()]
     for group in groups:

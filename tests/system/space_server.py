@@ -45,6 +45,7 @@ class SpaceServer:
         self.data_dir, self.run_dir, self.log = self.folder / "data", self.folder / "run", self.folder / "log"
         self.options = {"pool_ready": 1, "pool_ready_most": 0, "pool_spawned": 0, **options}
         self.process = self.api = self.url = self.contract = None
+        self.mounts = set()  # below its folder, that the test itself made and takes away
 
     def arguments(self):
         fixed = {"data-dir": self.data_dir, "run-dir": self.run_dir, "templates-dir": TEMPLATES, "bases-dir": BASES, "uid-base": UID_BASE, "listen": self.listen()}

@@ -89,6 +89,10 @@ class Disks(ServerTest):
             snapshot = self.succeed(sandbox, "snapshot", {"name": "before"})["checkpoint"]
             listed = self.api.ok("GET", f"/v1/checkpoints/{snapshot}")
             self.assertEqual((listed["kind"], listed["name"], listed["automatic"]), ("file_snapshot", "before", False))
+            (node,) = [one for one in self.api.ok("GET", "/v1/tree")["nodes"] if one["id"] == snapshot]
+            self.assertEqual((node["kind"], node["parent"], node["automatic"], node["memory_own_bytes"]), ("file_snapshot", sandbox.id, False, 0))
+            self.assertGreater(node["disk_own_bytes"] + node["disk_shared_bytes"], 0)
+            self.assertIn(snapshot.encode(), self.cli("tree").stdout)
             sandbox.output("echo now > ~/other; rm -r ~/project; mkdir ~/project; echo new > ~/project/new")
             # One path: the sandbox goes on, everything else stays as it is.
             self.succeed(sandbox, "restore", {"checkpoint": snapshot, "path": "/home/user/project"})
@@ -166,7 +170,8 @@ class Disks(ServerTest):
 
 
 class Limits(ServerTest):
-    options = {"pool_ready": 0, "pool_spawned": 0, "storage_quota_mib": 40, "keep_checkpoints": 2}
+    # The quota for one tenant goes before that for all of them.
+    options = {"pool_ready": 0, "pool_spawned": 0, "storage_quota_mib": 1, "storage_quota_for": "default=40", "keep_checkpoints": 2}
 
     def test_a_quota_refuses_by_name_and_old_checkpoints_go_by_themselves(self):
         with self.api.create() as sandbox:
@@ -175,9 +180,15 @@ class Limits(ServerTest):
             left = lambda: {one["id"] for one in self.api.ok("GET", f"/v1/checkpoints?sandbox={sandbox.id}")["checkpoints"]}  # noqa: E731
             self.server.wait_for(lambda: left() == {*taken[2:], named}, 60, "the oldest to go")
             sandbox.output("head -c 60000000 /dev/urandom > ~/big; sync")
+            folder = self.server.data_dir / "node"
+            disks = lambda: sorted(path.name for path in (folder / "sandboxes" / sandbox.id).iterdir())  # noqa: E731
+            blobs = lambda: sorted(path.name for path in (folder / "store" / "tenants" / "default" / "blobs").iterdir())  # noqa: E731
+            before = disks(), blobs()
             for verb in ("snapshot", "checkpoint"):
                 operation = sandbox.change(verb)
                 self.assertEqual((operation["state"], operation["error"]["code"]), ("failed", "storage_quota"), verb)
+                self.assertIn("delete checkpoints", operation["error"]["next"])
+                self.assertEqual((disks(), blobs()), before, "nothing is written for what would not fit")
                 self.assertEqual(sandbox.output("echo on > ~/on; cat ~/on"), "on")
             self.assertEqual(left(), {*taken[2:], named})
             for id in left():

@@ -1,6 +1,8 @@
 """The store of checkpoints as an operator has it: small, verified, backed up, damaged, refused by name, healed."""
 
 import json
+import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -76,6 +78,43 @@ class Store(ServerTest):
             _, (child,) = self.fork(sandbox, second)
             self.assertEqual(child.output("md5sum -c ~/sum; cat /dev/shm/small").split(), ["/dev/shm/big:", "OK", "small"])
             self.api.delete(child.id)
+
+
+    def test_a_bit_that_turned_in_a_frozen_disk_is_found_before_a_guest_works_on_it(self):
+        with self.api.create() as sandbox:
+            sandbox.output("head -c 3000000 /dev/urandom > ~/big; sync")
+            checkpoint = self.checkpoint(sandbox)
+            sandbox.change("suspend")
+            self.server.stop()  # what a process wrote itself it believes
+            blobs = self.server.data_dir / "node" / "store" / "tenants" / "default" / "blobs"
+            layer = max(blobs.glob("*/data"), key=lambda data: data.stat().st_blocks)
+            self.turn(layer)
+            self.server.start()
+            for verb in ("wake", "start"):
+                operation = sandbox.change(verb)
+                self.assertEqual((operation["state"], operation["error"]["code"]), ("failed", "blob_corrupt"), verb)
+                self.assertEqual(sandbox.get()["state"], "suspended")
+            self.assertRefusedCreate(checkpoint)
+            self.turn(layer)
+            self.assertEqual(sandbox.change("wake")["state"], "succeeded")
+            self.assertEqual(len(sandbox.read("/home/user/big")), 3_000_000)
+            self.api.ok("DELETE", f"/v1/checkpoints/{checkpoint}")
+
+    def assertRefusedCreate(self, checkpoint):
+        answer = self.api.ok("POST", "/v1/sandboxes", {"checkpoint": checkpoint})
+        operation = self.api.operation(answer["operation"]["id"])
+        self.assertEqual((operation["state"], operation["error"]["code"]), ("failed", "blob_corrupt"))
+        self.api.delete(answer["sandbox"]["id"])
+
+    @staticmethod
+    def turn(path):
+        """One bit of an immutable file, in the middle of its data."""
+        subprocess.run(["chattr", "-i", path], check=True)
+        with path.open("r+b") as file:
+            at = os.lseek(file.fileno(), path.stat().st_size // 2, os.SEEK_DATA)
+            byte = os.pread(file.fileno(), 1, at)
+            os.pwrite(file.fileno(), bytes([byte[0] ^ 1]), at)
+        subprocess.run(["chattr", "+i", path], check=True)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,16 @@ class SuspendAndWake(ServerTest):
             sandbox.change("wake")
             self.assertEqual(sandbox.output("cat /dev/shm/x"), "here")
 
+    def test_files_that_nobody_synced_are_there_after_a_start_in_place_of_a_wake(self):
+        with self.api.create() as sandbox:
+            for rest in (("suspend",), ("pause", "suspend"), ("pause", "stop")):
+                with self.subTest(rest=rest):
+                    sandbox.output(f"echo {'-'.join(rest)} > ~/fresh")
+                    for verb in rest:
+                        self.assertEqual(sandbox.change(verb)["state"], "succeeded")
+                    self.assertEqual(sandbox.change("start")["state"], "succeeded")
+                    self.assertEqual(sandbox.output("cat ~/fresh"), "-".join(rest))
+
     def test_a_stop_keeps_the_disk_and_a_start_boots_from_it(self):
         with self.api.create(env={"COLOUR": "blue"}) as sandbox:
             sandbox.run("echo kept > ~/a; echo gone > /dev/shm/b")
