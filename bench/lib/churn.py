@@ -1,29 +1,35 @@
 """churn.leaks: what is left after many creates and deletes, in a row and eight at a time."""
-import glob, os, sqlite3, threading, time
+import glob, os, sqlite3, sys, threading, time
 
 from report import Result
 from server import Server
+
+REST_S = 35  # the roles keep idle connections to each other for 30 s: how many there are says how many were wanted at once, not what is left
 
 
 def measure(names, quick):
     count = 16 if quick else 200
     with Server() as server:
         api = server.api()
-        # Warm-up with the same eight at a time: what the roles keep open between each other (connections, threads) stands before the count.
+        # A warm-up of the same kind, for what is made once (threads, connections that stay), and then rest.
         _side_by_side(server, 2)
         _cycle(api, 3)
-        time.sleep(2)
+        time.sleep(REST_S)
         before, memory = _inventory(server), []
+        links = _links(server)
         for _ in range(4):
             _cycle(api, count // 8)
             memory.append(_memory(server))
         _side_by_side(server, count // 16)
         _cycle(api, count // 2 - count // 16 * 8 if not quick else 0)
-        time.sleep(2)
+        time.sleep(REST_S)
         after = _inventory(server)
+        links = [link for link in _links(server) if link not in links]
         memory.append(_memory(server))
     grown = {k: after[k] - before[k] for k in after if after[k] > before[k]}
     slope = (memory[-1] - memory[0]) / 1024
+    if grown.get('descriptors'):
+        print('\n'.join(links), file=sys.stderr)
     note = f'{count} cycles; server memory {" → ".join(f"{m / 1024:.0f}" for m in memory)} MiB' + (f'; left: {grown}' if grown else '')
     if slope > 16:
         grown['memory'] = round(slope)
@@ -51,6 +57,19 @@ def _side_by_side(server, count):
 def _memory(server):
     from files import resident_kib
     return resident_kib(server)
+
+
+def _links(server):
+    """What each role's descriptors stand for, those of sockets with their number."""
+    found = []
+    for pid in server.role_pids():
+        words = open(f'/proc/{pid}/cmdline').read().split('\0')
+        for fd in os.listdir(f'/proc/{pid}/fd'):
+            try:
+                found.append(f'{pid} {" ".join(words[1:2])} {os.readlink(f"/proc/{pid}/fd/{fd}")}')
+            except OSError:
+                pass  # closed meanwhile
+    return found
 
 
 def _inventory(server):

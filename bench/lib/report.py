@@ -8,6 +8,7 @@ class Result:
     ours: list
     peer: list | None = None
     note: str = ''
+    details: list = dataclasses.field(default_factory=list)  # what explains the figure: in the JSON object alone
 
 
 def quantile(samples, q):
@@ -31,30 +32,41 @@ class Row:
     peer: float | None
     ratio: float | None
     holds: bool
-    spread: str
+    spread: dict  # p90, p99 and n of ours, peer_p90 and peer_p99
     note: str
+    details: list
 
     def as_json(self):
         return {'name': self.bar.name, 'unit': self.bar.unit, 'ours': self.ours, 'peer': self.peer, 'ratio': self.ratio,
-                'limit': self.bar.limit, 'direction': self.bar.direction, 'holds': self.holds, 'note': self.note}
+                'limit': self.bar.limit, 'direction': self.bar.direction, 'holds': self.holds, **self.spread, 'note': self.note,
+                **({'details': self.details} if self.details else {})}
 
 
 def row(bar, result):
     if result is None or not result.ours or (bar.peer and not result.peer):
-        return Row(bar, None, None, None, False, '', 'not measured')
+        return Row(bar, None, None, None, False, {}, 'not measured', [])
     ours = statistics.median(result.ours)
     peer = statistics.median(result.peer) if bar.peer else None
     ratio = None if peer is None else (peer / ours if bar.inverse else ours / peer)
     figure = ours if ratio is None else ratio
     holds = figure <= bar.limit if bar.direction == 'max' else figure >= bar.limit
-    spread = f'p90 {quantile(result.ours, .9):.4g} p99 {quantile(result.ours, .99):.4g} n={len(result.ours)}'
-    return Row(bar, ours, peer, ratio, holds, spread, result.note)
+    spread = {'p90': tail(bar, result.ours, .9), 'p99': tail(bar, result.ours, .99), 'n': len(result.ours)}
+    if bar.peer:
+        spread |= {'peer_p90': tail(bar, result.peer, .9), 'peer_p99': tail(bar, result.peer, .99)}
+    return Row(bar, ours, peer, ratio, holds, spread, result.note, result.details)
+
+
+def tail(bar, samples, q):
+    """The bad end of a bar's samples: the slow times, the low rates."""
+    return quantile(samples, 1 - q if bar.unit in ('MB/s', '1/s') else q)
 
 
 def table(host, rows):
     print(', '.join(f'{k}: {v}' for k, v in host.items()))
-    print(f'{"bar":22}{"unit":>8}{"ours":>10}{"peer":>10}{"ratio":>8}{"limit":>12}  {"":7} ours in detail')
+    print(f'{"bar":22}{"unit":>8}{"ours":>10}{"p90":>10}{"p99":>10}{"n":>6}{"peer":>10}{"p90":>10}{"p99":>10}{"ratio":>8}{"limit":>12}')
+    text = lambda v: '–' if v is None else f'{v:.4g}'  # noqa: E731
     for r in rows:
-        text = lambda v: '–' if v is None else f'{v:.4g}'  # noqa: E731
-        print(f'{r.bar.name:22}{r.bar.unit:>8}{text(r.ours):>10}{text(r.peer):>10}{text(r.ratio):>8}{r.bar.direction + " " + format(r.bar.limit, "g"):>12}'
-              f'  {"holds" if r.holds else "MISSED":7} {r.spread} {r.note}')
+        s = r.spread
+        print(f'{r.bar.name:22}{r.bar.unit:>8}{text(r.ours):>10}{text(s.get("p90")):>10}{text(s.get("p99")):>10}{s.get("n", 0):>6}{text(r.peer):>10}'
+              f'{text(s.get("peer_p90")):>10}{text(s.get("peer_p99")):>10}{text(r.ratio):>8}{r.bar.direction + " " + format(r.bar.limit, "g"):>12}'
+              f'  {"holds" if r.holds else "MISSED":7} {r.note}')

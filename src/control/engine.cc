@@ -159,7 +159,8 @@ void Engine::pump() {
     lane.queued = false;
     lane.current = std::move(lane.waiting.front());
     lane.waiting.pop_front();
-    spawn(executor_, run_lane(sandbox));
+    // Posted: whoever asked has his answer before the work begins.
+    asio::post(executor_, [this, sandbox] { spawn(executor_, run_lane(sandbox)); });
   }
 }
 

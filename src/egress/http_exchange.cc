@@ -40,9 +40,9 @@ std::string websocket_accept(std::string_view key) {
 
 }  // namespace
 
-HttpExchange::HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Head& head, CheckedRequest& request)
-    : flow_(flow), guest_(guest), guest_in_(guest_in), upstream_(upstream), tls_(tls), head_(head), request_(request), body_(head),
-      stall_(flow.sandbox().services().executor, [&flow] { flow.cut("nothing moved for ten minutes"); }) {}
+HttpExchange::HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall, http::Head& head,
+                           CheckedRequest& request)
+    : flow_(flow), guest_(guest), guest_in_(guest_in), upstream_(upstream), tls_(tls), head_(head), request_(request), body_(head), stall_(stall) {}
 
 void HttpExchange::failed(Error error) {
   if (answered_) {
@@ -56,11 +56,11 @@ void HttpExchange::failed(Error error) {
 asio::awaitable<HttpExchange::Outcome> HttpExchange::run(const Injection& injection, std::optional<Error> dead) {
   using namespace asio::experimental::awaitable_operators;
   scrubber_ = Scrubber(injection);
-  stall_.set(kStall);
   if (dead) {
     failed(std::move(*dead));
     co_return std::move(outcome_);
   }
+  stall_.set(kStall);
   const bool bodyless = head_.framing == http::Framing::none;
   for (int attempt = 0;; ++attempt) {
     if (upstream_.stale()) upstream_.drop();
@@ -68,6 +68,7 @@ asio::awaitable<HttpExchange::Outcome> HttpExchange::run(const Injection& inject
       const std::vector<std::string> protocols{"http/1.1"};
       const auto connected = co_await connect_upstream(flow_, upstream_, tls_, protocols);
       if (!connected) {
+        stall_.clear();
         failed(connected.error());
         co_return std::move(outcome_);
       }

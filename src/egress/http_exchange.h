@@ -25,7 +25,8 @@ class HttpExchange {
     std::string note;
   };
 
-  HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Head& head, CheckedRequest& request);
+  // `stall` cuts the flow when nothing has moved either way for long; it is the connection's, since making one costs every request.
+  HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall, http::Head& head, CheckedRequest& request);
   asio::awaitable<Outcome> run(const Injection& injection, std::optional<Error> dead);
 
  private:
@@ -50,7 +51,7 @@ class HttpExchange {
   Scrubber scrubber_;
   std::unique_ptr<Inflater> inflater_;
   http::BodyReader body_;
-  http::Watchdog stall_;  // nothing moved either way for long
+  http::Watchdog& stall_;
   bool uploaded_ = false, guest_gone_ = false, answered_ = false, heard_ = false, abandon_ = false, drop_upstream_ = false;
   Outcome outcome_;
 };

@@ -23,7 +23,8 @@ class Session {
       : flow_(flow), guest_(guest), upstream_(upstream), tls_(tls), dead_(std::move(dead)), watch_(flow.sandbox().services().executor, [this] {
           expired_ = true;
           guest_.cancel();
-        }) {}
+        }),
+        stall_(flow.sandbox().services().executor, [&flow] { flow.cut("nothing moved for ten minutes"); }) {}
 
   asio::awaitable<void> run() {
     for (bool on = true; on && !flow_.is_cut();) on = co_await serve_one();
@@ -55,7 +56,7 @@ class Session {
       co_await refuse(std::move(request).error(), *head);
       co_return false;
     }
-    HttpExchange exchange(flow_, guest_, in_, upstream_, tls_, *head, *request);
+    HttpExchange exchange(flow_, guest_, in_, upstream_, tls_, stall_, *head, *request);
     strip_request(head->headers, settings->policy->reads_methods(request->to));
     auto injection = inject(*sandbox.services().credentials, *settings, tls_, *request, head->headers);
     if (!injection) {
@@ -154,7 +155,7 @@ class Session {
   std::optional<Error> dead_;
   http::InBuffer in_;
   bool expired_ = false;
-  http::Watchdog watch_;
+  http::Watchdog watch_, stall_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace space::egress {
 namespace {
 
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t kAtOnce = 4 << 10;
 
 boost::system::error_code protocol_error() { return boost::system::errc::make_error_code(boost::system::errc::protocol_error); }
 
@@ -82,13 +83,22 @@ TlsStream::TlsStream(std::unique_ptr<http::Stream> below, SslPtr ssl, std::strin
 
 TlsStream::~TlsStream() = default;
 
+// How much of `records` the socket takes at this moment. A pass through the loop, which Asio makes of every write, costs a small answer
+// more than the call itself; what is large goes that way all the same, so that one connection does not keep the others waiting.
+std::size_t TlsStream::send_now(std::string_view records) {
+  const ssize_t n = ::send(below_->socket().native_handle(), records.data(), records.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return n > 0 ? static_cast<std::size_t>(n) : 0;  // an error is found again by whoever sends the rest
+}
+
 // Sends what OpenSSL has ready. Reader and writer may both come here; one of them sends at a time, in order.
 asio::awaitable<boost::system::error_code> TlsStream::flush() {
   while (flushing_) co_await flushed_.wait();
   flushing_ = true;
   while (!write_error_ && !out_.empty()) {
     const std::string records = std::exchange(out_, {});
-    const std::array part{asio::const_buffer(records.data(), records.size())};
+    const std::string_view rest = std::string_view(records).substr(records.size() <= kAtOnce ? send_now(records) : 0);
+    if (rest.empty()) continue;
+    const std::array part{asio::const_buffer(rest.data(), rest.size())};
     const http::Transfer sent = co_await below_->write_all(part);
     write_error_ = sent.error;
   }

@@ -40,6 +40,7 @@ class TlsStream final : public http::Stream {
 
  private:
   friend struct RecordSource;  // what OpenSSL reads from and writes to (tls_stream.cc)
+  std::size_t send_now(std::string_view records);
   asio::awaitable<boost::system::error_code> flush();
   asio::awaitable<boost::system::error_code> readable();
 

@@ -13,6 +13,7 @@
 #include "node/deadline.h"
 #include "node/gateway.h"
 #include "node/guest_error.h"
+#include "node/shares.h"
 #include "snapshot/memory_image.h"
 
 namespace space::node {
@@ -30,8 +31,8 @@ constexpr milliseconds kBootPause{50};
 
 class RealMachines : public Machines {
  public:
-  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool, Gateway* gateway)
-      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool), gateway_(gateway) {}
+  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool, FairShares& shares, Gateway* gateway)
+      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool), shares_(shares), gateway_(gateway) {}
 
   std::string state_key(const std::string& vmm_build) const override { return vmm_build.empty() ? driver_.state_key() : driver_.state_key_of(vmm_build); }
 
@@ -88,7 +89,11 @@ class RealMachines : public Machines {
     }
     for (Fd& file : parts.disks) spec.disk.push_back({std::move(file), vmm::DiskLayer::Format::qcow2, &file != &parts.disks.back()});
     auto vm = co_await driver_.spawn(std::move(spec));
-    if (vm) co_return own(id, std::move(parts.base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
+    if (vm) {
+      Machine machine = own(id, std::move(parts.base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
+      space::spawn(executor_, hurry(machine.vm));  // nothing is assembled ahead
+      co_return machine;
+    }
     if (auto swept = co_await driver_.sweep(id); !swept) log::warn("vm.sweep_failed", {{"vm", id}, {"error", swept.error()}});
     co_return fail(std::move(vm).error());
   }
@@ -155,6 +160,8 @@ class RealMachines : public Machines {
 
   Task<> activate(Machine& machine, const Identity& identity, Spans& spans) override {
     wire::AgentInit init;
+    // One that is made ahead stays at the small weight that it has, also while it is warmed: that is most of its work.
+    if (!identity.tenant.empty()) shares_.join(machine.id, identity.tenant);
     {
       using namespace asio::experimental::awaitable_operators;
       auto running = resume(machine, spans);
@@ -186,7 +193,9 @@ class RealMachines : public Machines {
       if (!frozen) log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
     }
     Spans::Step step(spans, "pause");
-    co_return co_await machine.vm->pause();
+    auto paused = co_await machine.vm->pause();
+    if (paused) shares_.leave(machine.id);
+    co_return paused;
   }
 
   asio::awaitable<void> flush(Machine& machine, milliseconds limit, Spans& spans) override {
@@ -215,6 +224,7 @@ class RealMachines : public Machines {
 
   Task<> destroy(Machine machine) override {
     *machine.on_end = nullptr;
+    shares_.leave(machine.id);
     if (gateway_) co_await gateway_->dismiss(machine.id);  // first: its sockets would keep the namespace
     auto done = co_await machine.vm->destroy();
     if (done) done = co_await pool_.run([&] { return records_.remove_pool_folder(machine.id); });
@@ -293,12 +303,13 @@ class RealMachines : public Machines {
     machine.base = std::move(base);
     machine.vm = std::move(vm);
     machine.agent = std::make_shared<wire::AgentClient>(executor_, machine.vm->agent_connector());
-    space::spawn(executor_, watch(machine.vm, machine.on_end));
+    space::spawn(executor_, watch(machine.vm, machine.on_end, shares_));
     return machine;
   }
 
-  static asio::awaitable<void> watch(std::shared_ptr<vmm::Vm> vm, std::shared_ptr<std::function<void()>> on_end) {
+  static asio::awaitable<void> watch(std::shared_ptr<vmm::Vm> vm, std::shared_ptr<std::function<void()>> on_end, FairShares& shares) {
     co_await vm->ended();
+    shares.leave(vm->id());
     const auto call = std::exchange(*on_end, nullptr);
     if (call) call();
   }
@@ -319,15 +330,20 @@ class RealMachines : public Machines {
   tmpl::BaseImages& bases_;
   const RecordStore& records_;
   BlockingPool& pool_;
+  FairShares& shares_;
   Gateway* gateway_;
   std::map<std::uint32_t, Fd> empty_memory_;  // by MiB
 };
 
 }  // namespace
 
+asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm) {
+  (void)co_await vm->set_cpu_weight(kWholeWeight);  // an error is the next step's to find
+}
+
 std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
-                                        const RecordStore& records, BlockingPool& pool, Gateway* gateway) {
-  return std::make_unique<RealMachines>(std::move(executor), driver, bases, records, pool, gateway);
+                                        const RecordStore& records, BlockingPool& pool, FairShares& shares, Gateway* gateway) {
+  return std::make_unique<RealMachines>(std::move(executor), driver, bases, records, pool, shares, gateway);
 }
 
 }  // namespace space::node

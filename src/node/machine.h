@@ -19,6 +19,7 @@
 
 namespace space::node {
 
+class FairShares;
 class Gateway;
 
 // The guest's memory from outside, and which of its pages may have changed. Used on the pool, while the VM stands still.
@@ -117,8 +118,11 @@ class Machines {
   virtual Task<> destroy(Machine machine) = 0;
 };
 
+// A VM is made at a small weight (FairShares); from here on somebody waits for it.
+asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm);
+
 // Without a gateway (sim) no machine has a network.
 std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,
-                                        const RecordStore& records, BlockingPool& pool, Gateway* gateway = nullptr);
+                                        const RecordStore& records, BlockingPool& pool, FairShares& shares, Gateway* gateway = nullptr);
 
 }  // namespace space::node

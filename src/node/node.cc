@@ -95,7 +95,9 @@ class Node {
       gateway_ = std::make_unique<Gateway>(executor_, warden_, config_.run_dir);
       spawn(executor_, gateway_->run());
     }
-    machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, gateway_.get());
+    // A VM that ended meanwhile has no weight, which is no error.
+    shares_.emplace(executor_, disk_, [warden = warden_](const std::string& vm, std::uint32_t weight) { (void)warden->set_cpu_weight(vm, weight); });
+    machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, *shares_, gateway_.get());
     CO_TRY(tmpl::TrustPolicy trust, co_await disk_.run([this] { return read_trust(); }));
     trusted_.emplace(templates_, std::move(trust));
     bases_ = make_base_source(*trusted_, *images_, disk_);
@@ -141,7 +143,6 @@ class Node {
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
-    if (config_.driver == "qemu" && info.limits != "none") spawn(executor_, share_fairly());
     if (gateway_) spawn(executor_, watch_lineages(*gateway_, *sandboxes_, *vault_, disk_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
     for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
@@ -205,19 +206,6 @@ class Node {
     }
   }
 
-  asio::awaitable<void> share_fairly() {
-    constexpr std::chrono::milliseconds kLook{500};
-    FairShares shares(*warden_, disk_);
-    while (!stopping_) {
-      std::vector<RunningVm> running;
-      for (const SandboxRecord& record : sandboxes_->list()) {
-        if (record.state == SandboxState::running && !record.vm.empty()) running.push_back({record.vm, record.tenant});
-      }
-      co_await shares.apply(std::move(running));
-      co_await sleep_for(kLook);
-    }
-  }
-
   // Recovery has taken back the holds of every sandbox before this begins.
   asio::awaitable<void> collect_garbage() {
     constexpr std::chrono::milliseconds kLook{5'000};
@@ -274,6 +262,7 @@ class Node {
   std::unique_ptr<vmm::Driver> driver_;
   std::optional<tmpl::BaseImages> images_;
   std::unique_ptr<Gateway> gateway_;
+  std::optional<FairShares> shares_;
   std::unique_ptr<Machines> machines_;
   std::unique_ptr<BaseSource> bases_;
   std::optional<Pools> pools_;

@@ -105,6 +105,8 @@ asio::awaitable<Pools::Taken> Pools::take(std::shared_ptr<const tmpl::Base> base
   };
   waiting_.push_back(waiting);
   const Leave leave{*this, waiting};
+  for (const auto& weak : std::exchange(in_making_, {}))
+    if (auto vm = weak.lock()) spawn(executor_, hurry(std::move(vm)));
   while (!waiting->taken) co_await waiting->signal.wait_for(kIdle);
   Taken got = std::move(*waiting->taken);
   waiting->taken.reset();
@@ -266,6 +268,7 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
     machine = std::move(*fresh);
   }
   if (!ready) co_return machine;
+  begun(machine);
   auto done = co_await machines_.load(machine, unused);
   if (done) {
     // A guest may take long for its first command; a node that is being stopped has no time for that.
@@ -279,6 +282,12 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
   broken.push_back(std::move(machine));
   co_await discard(std::move(broken));
   co_return tl::unexpected(std::move(done).error());
+}
+
+void Pools::begun(const Machine& machine) {
+  std::erase_if(in_making_, [](const auto& weak) { return weak.expired(); });
+  if (waiting_.empty()) in_making_.push_back(machine.vm);
+  else spawn(executor_, hurry(machine.vm));
 }
 
 asio::awaitable<void> Pools::stopped() {

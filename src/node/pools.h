@@ -5,9 +5,9 @@
 // `ready_most`); what nobody needed for a minute is given back, down to `ready`.
 //
 // Making a machine costs processor time that those who wait lack, so no more than `makers` are made at a time, by creates that found
-// none and by the refilling together, in the order in which they asked; a create that waits gets what is finished first. Refilling
-// gives way to creates while three quarters of what is wanted are there. A machine leaves its store by a move, so that it cannot be
-// handed out twice. For node's loop.
+// none and by the refilling together, in the order in which they asked; a create that waits gets what is finished first, and what is
+// being made then hurries. Refilling gives way to creates while three quarters of what is wanted are there. A machine leaves its
+// store by a move, so that it cannot be handed out twice. For node's loop.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +96,7 @@ class Pools {
   Slot slot();
   void serve();  // those who wait, with what there is
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);
+  void begun(const Machine& machine);  // being made, and not hurried yet
   asio::awaitable<void> stopped();  // returns when drain has begun
   void watch(Machine& machine);
   void lost(const std::string& vm_id);
@@ -111,6 +112,7 @@ class Pools {
   };
   std::map<std::string, Kind> kinds_;  // by base key
   std::deque<std::shared_ptr<Waiting>> waiting_;
+  std::vector<std::weak_ptr<vmm::Vm>> in_making_;  // at a small weight
   struct Slots {  // outlives the pools when a slot does
     std::size_t used = 0;
     Pools* pools;

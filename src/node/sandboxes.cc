@@ -176,6 +176,7 @@ Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::s
   if (!machine) {
     CO_TRY(machine, co_await parts_.machines.spawn(base, spans));
   }
+  spawn(executor_, hurry(machine.vm));
   Result<> loaded;
   if (sandbox->removing) {
     loaded = fail(overtaken());

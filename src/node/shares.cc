@@ -5,31 +5,48 @@
 
 namespace space::node {
 
-std::map<std::string, std::uint32_t> fair_weights(const std::vector<RunningVm>& running) {
-  constexpr std::uint32_t kWhole = 100;
+std::map<std::string, std::uint32_t> fair_weights(const RunningVms& running) {
   std::map<std::string, std::uint32_t> count;
-  for (const RunningVm& one : running) ++count[one.tenant];
+  for (const auto& [vm, tenant] : running) ++count[tenant];
   std::map<std::string, std::uint32_t> weights;
-  for (const RunningVm& one : running) weights[one.vm] = std::max(1U, kWhole / std::bit_ceil(count[one.tenant]));
+  for (const auto& [vm, tenant] : running) weights[vm] = std::max(1U, kWholeWeight / std::bit_ceil(count[tenant]));
   return weights;
 }
 
-asio::awaitable<void> FairShares::apply(std::vector<RunningVm> running) {
-  const auto wanted = fair_weights(running);
-  std::vector<std::pair<std::string, std::uint32_t>> changed;
-  for (const auto& [vm, weight] : wanted) {
-    const auto told = told_.find(vm);
-    if (told == told_.end() || told->second != weight) changed.emplace_back(vm, weight);
-  }
-  std::erase_if(told_, [&wanted](const auto& told) { return !wanted.contains(told.first); });
-  if (changed.empty()) co_return;
-  auto tell = [this, &changed]() -> Result<> {
-    // One that ended meanwhile is the next look's business.
-    for (const auto& [vm, weight] : changed) (void)warden_.set_cpu_weight(vm, weight);
+void FairShares::join(const std::string& vm, const std::string& tenant) {
+  running_[vm] = tenant;
+  const auto others = std::count_if(running_.begin(), running_.end(), [&](const auto& one) { return one.second == tenant; });
+  const std::uint32_t weight = std::max(1U, kWholeWeight / std::bit_ceil(static_cast<std::uint32_t>(others)));
+  told_[vm] = weight;
+  spawn(executor_, tell({{vm, weight}}));
+  change();
+}
+
+void FairShares::leave(const std::string& vm) {
+  if (running_.erase(vm) == 0) return;
+  told_.erase(vm);
+  change();
+}
+
+void FairShares::change() {
+  if (!std::exchange(settling_, true)) spawn(executor_, settle());
+}
+
+asio::awaitable<void> FairShares::settle() {
+  co_await sleep_for(settle_);
+  settling_ = false;
+  std::map<std::string, std::uint32_t> changed;
+  for (const auto& [vm, weight] : fair_weights(running_))
+    if (std::exchange(told_[vm], weight) != weight) changed[vm] = weight;
+  if (!changed.empty()) co_await tell(std::move(changed));
+}
+
+asio::awaitable<void> FairShares::tell(std::map<std::string, std::uint32_t> changed) {
+  auto work = [this, &changed]() -> Result<> {
+    for (const auto& [vm, weight] : changed) tell_(vm, weight);
     return {};
   };
-  (void)co_await pool_.run(std::move(tell));
-  for (auto& [vm, weight] : changed) told_[vm] = weight;
+  (void)co_await pool_.run(std::move(work));
 }
 
 }  // namespace space::node

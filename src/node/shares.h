@@ -1,34 +1,48 @@
 // Who gets how much of the processors when there are not enough: each tenant's running sandboxes count as much together as any other
-// tenant's, however many they are. Without that a tenant takes from the others by making more.
+// tenant's, however many they are. Without that a tenant takes from the others by making more. What is made ahead for nobody yet
+// counts a hundredth of one tenant (warden/cgroup.h).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "base/async.h"
-#include "wire/warden_client.h"
 
 namespace space::node {
 
-struct RunningVm {
-  std::string vm, tenant;
-};
+inline constexpr std::uint32_t kWholeWeight = 1'000;  // of a tenant, however many sandboxes it has
 
-// Weight of each VM, 1 to 100. The number of a tenant's VMs is taken up to a power of two, so that one more rarely changes all.
-std::map<std::string, std::uint32_t> fair_weights(const std::vector<RunningVm>& running);
+using RunningVms = std::map<std::string, std::string>;  // tenant by VM
 
-// Tells the warden what changed. For node's loop; the warden's calls run on the pool.
+// Weight of each VM, 1 to kWholeWeight. The number of a tenant's VMs is taken up to a power of two, so that one more rarely changes all.
+std::map<std::string, std::uint32_t> fair_weights(const RunningVms& running);
+
+// Knows what runs and what the warden was told of it. For node's loop, which it outlives.
 class FairShares {
  public:
-  FairShares(wire::WardenClient& warden, BlockingPool& pool) : warden_(warden), pool_(pool) {}
-  asio::awaitable<void> apply(std::vector<RunningVm> running);
+  using Tell = std::function<void(const std::string& vm, std::uint32_t weight)>;  // called on the pool
+  FairShares(asio::any_io_executor executor, BlockingPool& pool, Tell tell, std::chrono::milliseconds settle = std::chrono::milliseconds(500))
+      : executor_(std::move(executor)), pool_(pool), tell_(std::move(tell)), settle_(settle) {}
+
+  // `vm` runs from now on, for `tenant`. It is told its weight at once; its tenant's others theirs after a moment, together with
+  // whatever else comes and goes until then.
+  void join(const std::string& vm, const std::string& tenant);
+  void leave(const std::string& vm);
 
  private:
-  wire::WardenClient& warden_;
+  void change();
+  asio::awaitable<void> settle();
+  asio::awaitable<void> tell(std::map<std::string, std::uint32_t> changed);
+
+  asio::any_io_executor executor_;
   BlockingPool& pool_;
+  Tell tell_;
+  std::chrono::milliseconds settle_;
+  RunningVms running_;
   std::map<std::string, std::uint32_t> told_;
+  bool settling_ = false;
 };
 
 }  // namespace space::node

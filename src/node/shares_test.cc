@@ -2,20 +2,57 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 namespace space::node {
 namespace {
 
+using std::chrono::milliseconds;
+
 TEST(FairShares, ATenantsMachinesCountTogetherWhatAnothersOneCounts) {
-  std::vector<RunningVm> running{{"one", "alone"}};
-  for (const char* vm : {"a", "b", "c", "d"}) running.push_back({vm, "many"});
+  RunningVms running{{"one", "alone"}};
+  for (const char* vm : {"a", "b", "c", "d"}) running[vm] = "many";
   const auto weights = fair_weights(running);
-  EXPECT_EQ(weights.at("one"), 100U);
-  for (const char* vm : {"a", "b", "c", "d"}) EXPECT_EQ(weights.at(vm), 25U);
-  running.push_back({"e", "many"});
-  EXPECT_EQ(fair_weights(running).at("a"), 12U) << "up to eight";
-  for (int i = 0; i < 1000; ++i) running.push_back({"more" + std::to_string(i), "many"});
+  EXPECT_EQ(weights.at("one"), 1'000U);
+  for (const char* vm : {"a", "b", "c", "d"}) EXPECT_EQ(weights.at(vm), 250U);
+  running["e"] = "many";
+  EXPECT_EQ(fair_weights(running).at("a"), 125U) << "up to eight";
+  for (int i = 0; i < 1000; ++i) running["more" + std::to_string(i)] = "many";
   EXPECT_EQ(fair_weights(running).at("a"), 1U);
   EXPECT_TRUE(fair_weights({}).empty());
+}
+
+TEST(FairShares, WhoComesIsToldAtOnceAndTheOthersOnceForAll) {
+  asio::io_context loop;
+  BlockingPool pool(1);
+  std::mutex mutex;
+  std::vector<std::pair<std::string, std::uint32_t>> told;
+  FairShares shares(loop.get_executor(), pool, [&](const std::string& vm, std::uint32_t weight) {
+    const std::lock_guard lock(mutex);
+    told.emplace_back(vm, weight);
+  }, milliseconds(20));
+  shares.join("a", "t");
+  shares.join("b", "t");
+  shares.join("c", "t");
+  loop.run();
+  using Told = std::vector<std::pair<std::string, std::uint32_t>>;
+  EXPECT_EQ(told, (Told{{"a", 1'000}, {"b", 500}, {"c", 250}, {"a", 250}, {"b", 250}}));
+
+  told.clear();
+  loop.restart();
+  shares.leave("a");
+  shares.leave("b");
+  shares.leave("b");
+  loop.run();
+  EXPECT_EQ(told, (Told{{"c", 1'000}}));
+
+  told.clear();
+  loop.restart();
+  shares.join("d", "other");
+  shares.leave("d");
+  loop.run();
+  EXPECT_EQ(told, (Told{{"d", 1'000}})) << "nothing has changed for those that stay";
+  pool.join();
 }
 
 }  // namespace

@@ -386,12 +386,16 @@ Task<> QemuVm::destroy() {
   state->qmp.reset();
   const QemuHost host = state->host;
   const std::string vm = state->id;
-  auto work = [host, vm] { return remove(host, vm); };
-  CO_TRY_VOID(co_await host.pool->run(work));
+  // Its end is waited for here, on the loop: in the warden it would hold up every other call and a thread of the pool.
+  if (!state->gone) {
+    auto kill = [host, vm] { return host.warden->kill(vm); };
+    CO_TRY_VOID(co_await host.pool->run(kill));
+  }
   const auto end = std::chrono::steady_clock::now() + kEndLimit;
   while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
   if (!state->gone) co_return fail(ErrorKind::internal, "vmm_does_not_end", fmt::format("process {} did not end", state->pid), "look at it on the host");
-  co_return Result<>{};
+  auto work = [host, vm] { return remove(host, vm); };
+  co_return co_await host.pool->run(work);
 }
 
 asio::awaitable<void> QemuVm::ended() {

@@ -102,6 +102,12 @@ class TestWarden : public wire::WardenClient {
   Result<> set_cpu_weight(const std::string&, std::uint32_t) override { return {}; }
   Result<> set_limits(const std::string&, const wire::VmLimits&) override { return {}; }
 
+  Result<> kill(const std::string& vm) override {
+    std::lock_guard lock(mutex_);
+    if (auto it = vms_.find(vm); it != vms_.end() && it->second.pid > 0) ::kill(it->second.pid, SIGKILL);
+    return {};
+  }
+
   Result<> destroy(const std::string& vm) override {
     std::lock_guard lock(mutex_);
     auto it = vms_.find(vm);

@@ -142,7 +142,6 @@ Result<CgroupEntry> Cgroups::make(const std::string& vm, const wire::VmLimits& l
     TRY_VOID(write_limits(h, vm, limits));
     TRY_VOID(group(h.root / vm));
   }
-  if (version_ != Version::none) TRY_VOID(set_weight(vm, kStartingWeight));
   for (const fs::path& other : others_) TRY_VOID(group(other));
   if (!unified_.empty()) {
     TRY(entry.into, open_file(unified_, O_RDONLY | O_DIRECTORY));

@@ -13,6 +13,8 @@
 
 namespace space::warden {
 
+// Of a VMM from its program's start to its first word from node, and again once it is killed: what is made and what is taken apart
+// waits for what runs. (A tenant's sandboxes have 1,000 together: node/shares.h.)
 inline constexpr std::uint32_t kStartingWeight = 10, kMostWeight = 10'000;
 
 // How a new process gets into its groups before it runs anything: by clone3's CLONE_INTO_CGROUP, and by writing "0" into each of
@@ -31,7 +33,7 @@ class Cgroups {
 
   Result<CgroupEntry> make(const std::string& vm, const wire::VmLimits& limits) const;
   Result<> set(const std::string& vm, const wire::VmLimits& limits) const;
-  // 1 to 10,000, as of version 2's cpu.weight. A new group has kStartingWeight: what is being made waits for what runs. Without control groups there is none to set, which is no error.
+  // 1 to 10,000, as of version 2's cpu.weight. Without control groups there is none to set, which is no error.
   Result<> set_weight(const std::string& vm, std::uint32_t weight) const;
   // Idempotent. `conflict` while processes are in it.
   Result<> remove(const std::string& vm) const;

@@ -83,6 +83,7 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       TRY_VOID(living(vm));
       result = host_.cgroups.set_weight(vm, request.count);
       break;
+    case kill_vmm: result = kill(vm); break;
     case destroy: return Service::destroy(vm);
     case list: Service::list(vm, answer); break;
   }
@@ -177,6 +178,8 @@ Result<> Service::launch(Vm& vm, const JailSpec& spec) {
   if (released) {
     vm.pidfd = process.take_pidfd();
     watch_(vm.pidfd);
+    // Only now: the warden waits for the jail, and everybody else for the warden.
+    (void)host_.cgroups.set_weight(vm.id, kStartingWeight);
     return {};
   }
   (void)kill_process(process.pidfd());
@@ -258,6 +261,14 @@ Result<> Service::freeze(const wire::WardenRequest& request, const std::vector<F
     (void)set(false);
   }
   return fail(ErrorKind::unsupported, "freeze_unsupported", "this filesystem has no files that are immutable for open descriptors", "copy the file instead");
+}
+
+Result<> Service::kill(const std::string& id) {
+  const Vm* vm = vms_.find(id);
+  if (!vm || !vm->alive()) return {};
+  // Its memory is taken apart in its own control group: beside what runs, not before it.
+  (void)host_.cgroups.set_weight(id, kStartingWeight);
+  return kill_process(vm->pidfd);
 }
 
 Result<Service::Progress> Service::destroy(const std::string& id) {

@@ -51,6 +51,7 @@ class Service {
   Result<> adopt(const std::string& vm, Answer& answer);
   Result<> open_memory(const std::string& vm, Answer& answer);
   Result<> freeze(const wire::WardenRequest& request, const std::vector<Fd>& fds, uid_t peer);
+  Result<> kill(const std::string& vm);
   Result<Progress> destroy(const std::string& vm);
   void list(const std::string& after, Answer& answer);
   Result<Vm*> living(const std::string& vm);  // `vm_unknown`, `vmm_ended`

@@ -207,6 +207,20 @@ TEST_F(WardenTest, MemoryProcessAndCpuLimitsBite) {
   EXPECT_EQ(client().set_limits(hog, {32ULL << 20, 10, 10, 0}).error().code, "vmm_ended");
 }
 
+TEST_F(WardenTest, AKilledVmmEndsAndNobodyWaitsForIt) {
+  const std::string vm = warden_->new_vm();
+  auto process = warden_->launch(vm, {"spin", "60000"});
+  ASSERT_TRUE(process) << describe(process.error());
+  EXPECT_TRUE(client().kill(vm));
+  EXPECT_TRUE(ended(*process));
+  EXPECT_TRUE(client().kill(vm)) << "again is fine";
+  EXPECT_TRUE(client().kill(new_id())) << "and of what never was";
+  auto listing = client().list();
+  ASSERT_TRUE(listing);
+  EXPECT_TRUE(std::any_of(listing->begin(), listing->end(), [&](const auto& entry) { return entry.vm == vm && !entry.alive; })) << "its rest is the destroy's";
+  EXPECT_TRUE(client().destroy(vm));
+}
+
 TEST_F(WardenTest, AProgramThatCannotStartIsAnErrorAndLeavesNothing) {
   const std::string vm = warden_->new_vm();
   EXPECT_EQ(client().start_vmm(vm, std::string(64, '0'), {64ULL << 20, 100, 16, 0}, {}, {}, *open_file("/dev/null", O_WRONLY)).error().code, "vmm_build_unknown");

@@ -131,6 +131,12 @@ class SocketClient final : public WardenClient {
     return {};
   }
 
+  Result<> kill(const std::string& vm) override {
+    TRY(WardenRequest request, about(WardenCall::kill_vmm, vm));
+    TRY_VOID(ask(request, {}, 0));
+    return {};
+  }
+
   Result<> destroy(const std::string& vm) override {
     TRY(WardenRequest request, about(WardenCall::destroy, vm));
     TRY_VOID(ask(request, {}, 0));

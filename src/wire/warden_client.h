@@ -70,9 +70,12 @@ class WardenClient {
   // the flag would not stop descriptors that are open already (tmpfs, for one).
   virtual Result<> freeze_file(const Fd& file, bool immutable) = 0;
   virtual Result<> set_limits(const std::string& vm, const VmLimits& limits) = 0;
-  // Its share of the processor when VMs want more than there is, 1 to 10,000; a VM starts with 10, and 100 counts once. Not a limit.
+  // Its share of the processor when VMs want more than there is, 1 to 10,000; a VM starts with 10 (warden/cgroup.h). Not a limit.
   virtual Result<> set_cpu_weight(const std::string& vm, std::uint32_t weight) = 0;
-  virtual Result<> destroy(const std::string& vm) = 0;                    // process, cgroup, namespace, pin: all of it; idempotent
+  // Does not wait for the VMM's end, which its pidfd shows; what the kernel takes apart then gives way to VMs that run. Idempotent.
+  virtual Result<> kill(const std::string& vm) = 0;
+  // Process, cgroup, namespace, pin: all of it; idempotent. It waits for a VMM that lives, and every other call behind it: kill first.
+  virtual Result<> destroy(const std::string& vm) = 0;
   virtual Result<std::vector<VmListing>> list() = 0;
 };
 

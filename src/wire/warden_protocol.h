@@ -34,6 +34,7 @@ enum class WardenCall : std::uint32_t {
   destroy,
   list,            // vm: the last id already known, or empty → entries, count, more
   set_cpu_weight,  // count: the weight
+  kill_vmm,
 };
 
 // Text fields are filled up with NUL; a full field has none.
