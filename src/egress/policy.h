@@ -90,6 +90,9 @@ class Policy {
   std::vector<std::uint32_t> ranges_;
 };
 
+// Rules name methods as upper-case words, which are all that HTTP knows.
+bool is_method_of_rules(std::string_view method);
+
 // Path as rules compare it: "/a/%62/../c" → "/a/c". Refused: encoded slashes, backslashes or dots that hide segments, control bytes.
 Result<std::string> canonical_path(std::string_view raw);
 
