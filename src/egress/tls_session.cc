@@ -47,10 +47,11 @@ asio::awaitable<ClientHelloReader::State> read_hello(Flow& flow, http::Stream& g
 
 }  // namespace
 
-std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy, bool exact) {
+std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy) {
   // What is named inside cannot be seen, so it could be another host on the same address.
   if (hello.encrypted_client_hello) return "its TLS ClientHello is encrypted (ECH), which cannot be judged";
-  if (exact && hello.server_name != to.name)
+  const bool by_name = !to.name.empty() && !policy.connect(to).rule.empty();
+  if (by_name && hello.server_name != to.name)
     return hello.server_name.empty() ? std::string("its TLS ClientHello names no server") : fmt::format("its TLS ClientHello names {}", hello.server_name);
   if (!hello.server_name.empty() && hello.server_name != to.name) {
     // Allowed by address or because everything is: rules that deny the name it asks for count all the same.

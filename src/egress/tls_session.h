@@ -11,7 +11,8 @@ namespace space::egress {
 
 asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> guest, Verdict verdict);
 
-// Why a ClientHello may not pass unread to a destination, or nullopt. `exact`: its server name must be the destination's name.
-std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy, bool exact);
+// Why a ClientHello may not pass unread to a destination, or nullopt. Where a rule allows the destination by name, the server name must
+// be that name.
+std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy);
 
 }  // namespace space::egress
