@@ -124,6 +124,8 @@ Task<int> observed_egress(Context& context, std::string sandbox) {
   CO_TRY(const json::object answer, co_await context.api.get(egress_target(sandbox) + "/observed"));
   const json::object* policy = object_of(answer, "policy");
   context.console.value(policy ? *policy : answer);  // a policy is JSON for people as well: it goes into a file
+  if (const json::value* complete = answer.if_contains("complete"); complete && *complete == false)
+    context.console.note("space: this is not all: the sandbox used more than 1,024 destinations, or a method that no rule can name");
   co_return 0;
 }
 
