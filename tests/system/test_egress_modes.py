@@ -19,7 +19,9 @@ import socket, ssl, sys
 name, asked = sys.argv[1:3]
 s = ssl.create_default_context(cafile="upstream.pem").wrap_socket(socket.create_connection((name, 443), 30), server_hostname=asked)
 s.sendall(f"GET /held HTTP/1.1\r\nHost: {asked}\r\n\r\n".encode())
-print(s.recv(1000).split(b"\r\n")[0].decode(), flush=True)
+answer = b""
+while not answer.endswith(b"/held\n"): answer += s.recv(1000)
+print(answer.split(b"\r\n")[0].decode(), flush=True)
 try: s.recv(1000)
 except OSError: pass
 print("over", flush=True)
