@@ -1,6 +1,7 @@
 // The whole way of a guest's connection through the gateway, over real sockets and real TLS.
 #include "egress/dns_server.h"
 #include "egress/testing.h"
+#include "egress/tls_session.h"
 
 namespace space::egress {
 namespace {
@@ -289,6 +290,24 @@ TEST(Gateway, CutsTlsThatAskedForAHostDeniedLater) {
       co_await sleep_for(std::chrono::milliseconds(20));
       EXPECT_EQ(gateway.sandbox->open_connections(), change.cut ? 0U : 1U) << change.dialled << " for " << change.asked << ", then " << change.after;
     });
+}
+
+TEST(TunnelRefusal, AnEncryptedHelloIsRefusedWhereNamesDecide) {
+  const auto refused = [](std::string_view text, const Destination& to, bool encrypted) {
+    const auto policy = Policy::parse(parse_json_object(text).value()).value();
+    return tunnel_refusal({"a.example.com", {}, encrypted}, to, *policy).has_value();
+  };
+  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true}]})", *kRange = R"({"mode":"allowlist","rules":[{"cidr":"93.184.216.0/24"}]})";
+  constexpr const char *kOpen = R"({"mode":"open"})", *kHole = R"({"mode":"open","rules":[{"action":"deny","name":"b.example.com"}]})";
+  const Destination named{"a.example.com", std::nullopt, 443}, bare{"", Address::parse("93.184.216.34").value(), 443};
+  EXPECT_FALSE(refused(kTunnel, named, false));
+  EXPECT_TRUE(refused(kTunnel, named, true));
+  EXPECT_FALSE(refused(kOpen, named, true)) << "a browser's GREASE";
+  EXPECT_FALSE(refused(kOpen, bare, true));
+  EXPECT_FALSE(refused(kRange, bare, true));
+  EXPECT_TRUE(refused(kHole, named, true));
+  EXPECT_TRUE(refused(kHole, bare, true));
+  EXPECT_FALSE(refused(kHole, named, false));
 }
 
 TEST(Gateway, JudgesAnAddressAgainWhenThePolicyChangedWhileItWasDialled) {

@@ -63,6 +63,7 @@ class Policy {
   Mode mode() const { return mode_; }
   bool monitor() const { return monitor_; }  // record what would be refused instead of refusing; special ranges stay refused
   const std::vector<Rule>& rules() const { return rules_; }
+  bool denies_names() const { return denies_names_; }
 
   // May this name be answered at all? Decides DNS: true when some allow rule could match the name on some port.
   bool resolvable(std::string_view name) const;
