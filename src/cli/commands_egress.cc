@@ -266,4 +266,12 @@ Task<int> change_port(Context& context, std::string sandbox, std::string port, b
   co_return 0;
 }
 
+Task<int> traffic_token(Context& context, std::string sandbox) {
+  const std::string target = TargetBuilder("/v1/sandboxes").segment(sandbox).segment("traffic-token").str();
+  CO_TRY(const json::object answer, co_await context.api.send("POST", target));
+  if (context.console.as_json()) context.console.value(answer);
+  else context.console.line(printable(text_of(answer, "token")));
+  co_return 0;
+}
+
 }  // namespace space::cli
