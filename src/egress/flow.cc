@@ -33,10 +33,8 @@ std::optional<std::string> Flow::objection() const {
   if (!verdict.allowed) return verdict.reason;
   // What passed unread under the old rules cannot be read from the middle; what is read already may go on where it need not be.
   const auto now = handling_of(connection, settings(), to_);
-  const bool unread_now = now == Handling::tunnel || now == Handling::splice;
-  const bool was_read = handling == Handling::inspect_http || handling == Handling::terminate_tls;
-  if (now != handling && !(unread_now && was_read) && !(now == Handling::splice && handling == Handling::tunnel))
-    return "such connections are handled in another way now: " + connection.reason;
+  const bool unread_now = now == Handling::splice || (now == Handling::tunnel && (handling != Handling::splice || !names_decide(to_, policy)));
+  if (now != handling && !unread_now) return "such connections are handled in another way now: " + connection.reason;
   if (hello && now == Handling::tunnel) return tunnel_refusal(*hello, to_, policy);
   return std::nullopt;
 }

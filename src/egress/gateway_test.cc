@@ -253,7 +253,7 @@ TEST(Gateway, CutsWhatPassedUnreadWhereTheNewRulesReadIt) {
     bool cut;
   };
   for (const Change& change : {Change{kTcp, kNarrow, "[]", true}, Change{kTunnel, kNarrow, "[]", true}, Change{kOpen, kNarrow, "[]", true}, Change{kOpen, kOpen, kBinding, true},
-                               Change{kTunnel, kTcp, "[]", false}, Change{kOpen, kTunnel, "[]", false}, Change{kTcp, kTcp, "[]", false}, Change{kTcp, kTunnel, "[]", true}})
+                               Change{kTunnel, kTcp, "[]", false}, Change{kOpen, kTunnel, "[]", false}, Change{kTcp, kTcp, "[]", false}, Change{kTcp, kOpen, "[]", false}, Change{kTcp, kTunnel, "[]", true}})
     run([&change](asio::any_io_executor executor) -> asio::awaitable<void> {
       Gateway gateway(executor);
       gateway.upstream(echoes);
