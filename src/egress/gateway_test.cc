@@ -292,6 +292,24 @@ TEST(Gateway, CutsTlsThatAskedForAHostDeniedLater) {
     });
 }
 
+TEST(Gateway, CutsARequestByAddressForAHostDeniedLater) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto half = [](http::Stream& stream) -> asio::awaitable<void> {
+      (void)co_await receive(stream, "\r\n\r\n");
+      co_await send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(half);
+    gateway.set(R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]}]})");
+    auto guest = co_await gateway.dial("127.0.0.1");
+    co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway, "b.example.com") + "\r\n\r\n");
+    EXPECT_TRUE((co_await receive(*guest, "half\n")).starts_with("HTTP/1.1 200"));
+    gateway.set(R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]},{"action":"deny","name":"b.example.com"}]})");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
+  });
+}
+
 TEST(TunnelRefusal, AnEncryptedHelloIsRefusedWhereNamesDecide) {
   const auto refused = [](std::string_view text, const Destination& to, bool encrypted) {
     const auto policy = Policy::parse(parse_json_object(text).value()).value();
