@@ -15,7 +15,6 @@
 namespace space::api {
 namespace {
 
-constexpr const char* kTrafficToken = "Space-Traffic-Token";
 constexpr const char* kE2bToken = "E2b-Traffic-Access-Token";  // the same token, as E2B's clients send it
 
 Error no_such_port() {
@@ -122,17 +121,7 @@ class Ports {
   }
 
   Task<> check_token(const control::Sandbox& sandbox, const std::string& token) {
-    http::Request request;
-    request.target = fmt::format("/v1/sandboxes/{}/tokens", sandbox.id);
-    request.headers.set("Space-Tenant", sandbox.tenant);
-    auto answer = co_await services_.node.forwarding().request(std::move(request));
-    if (!answer) co_return fail(control::node_unavailable(answer.error().message));
-    if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
-    CO_TRY(const json::object object, parse_json_object(answer->body));
-    JsonReader reader(object);
-    reader.ignore_unknown();
-    const std::string right = reader.text("traffic", 32, 128);
-    CO_TRY_VOID(reader.done());
+    CO_TRY(const std::string right, co_await traffic_token(services_, sandbox.id, sandbox.tenant));
     if (!equal_constant_time(right, token))
       co_return fail(ErrorKind::unauthenticated, "traffic_token_invalid", "this port is private, and no valid token came with the request", "send an API key, or make the port public");
     co_return Result<>();
@@ -143,6 +132,21 @@ class Ports {
 };
 
 }  // namespace
+
+Task<std::string> traffic_token(Services& services, std::string sandbox, std::string tenant) {
+  http::Request request;
+  request.target = fmt::format("/v1/sandboxes/{}/tokens", sandbox);
+  request.headers.set("Space-Tenant", tenant);
+  auto answer = co_await services.node.forwarding().request(std::move(request));
+  if (!answer) co_return fail(control::node_unavailable(answer.error().message));
+  if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
+  CO_TRY(const json::object object, parse_json_object(answer->body));
+  JsonReader reader(object);
+  reader.ignore_unknown();
+  std::string token = reader.text("traffic", 32, 128);
+  CO_TRY_VOID(reader.done());
+  co_return token;
+}
 
 http::Handler with_ports(Services& services, http::Handler next, std::string domain) {
   const auto ports = std::make_shared<Ports>(services, std::move(domain));

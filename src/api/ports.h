@@ -10,7 +10,12 @@
 
 namespace space::api {
 
+inline constexpr const char* kTrafficToken = "Space-Traffic-Token";  // the field of a request that carries it
+
 // Serves what is a port's and gives everything else to `next`. `domain`: "" for none.
 http::Handler with_ports(Services& services, http::Handler next, std::string domain);
+
+// What opens the private ports of a sandbox beside a key, as node makes it. The same after pause and suspend, another for each fork.
+Task<std::string> traffic_token(Services& services, std::string sandbox, std::string tenant);
 
 }  // namespace space::api

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "api/ports.h"
 #include "api/request.h"
 #include "api/routes.h"
 #include "base/encoding.h"
@@ -251,6 +252,13 @@ Task<> change_port(Services& services, http::Exchange& exchange, bool is_public)
 Task<> open_port(Services& services, http::Exchange& exchange) { return change_port(services, exchange, true); }
 Task<> close_port(Services& services, http::Exchange& exchange) { return change_port(services, exchange, false); }
 
+Task<> give_traffic_token(Services& services, http::Exchange& exchange) {
+  CO_TRY(std::string id, sandbox_id(exchange));
+  CO_TRY(const std::string token, co_await traffic_token(services, std::move(id), tenant_of(exchange)));
+  const json::object out{{"token", token}, {"header", kTrafficToken}};
+  co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
+}
+
 }  // namespace
 
 Result<std::string> egress_document(const json::value& value) {
@@ -286,6 +294,7 @@ void add_egress_routes(Routes& routes) {
   routes.add("GET", sandbox + "/public-ports", Access::key, Repeat::safe, list_ports);
   routes.add("PUT", sandbox + "/public-ports/{port}", Access::key, Repeat::kept, open_port);
   routes.add("DELETE", sandbox + "/public-ports/{port}", Access::key, Repeat::kept, close_port);
+  routes.add("POST", sandbox + "/traffic-token", Access::key, Repeat::safe, give_traffic_token);
 }
 
 }  // namespace space::api

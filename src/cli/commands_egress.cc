@@ -124,6 +124,8 @@ Task<int> observed_egress(Context& context, std::string sandbox) {
   CO_TRY(const json::object answer, co_await context.api.get(egress_target(sandbox) + "/observed"));
   const json::object* policy = object_of(answer, "policy");
   context.console.value(policy ? *policy : answer);  // a policy is JSON for people as well: it goes into a file
+  if (const json::value* complete = answer.if_contains("complete"); complete && *complete == false)
+    context.console.note("space: this is not all: the sandbox used more than 1,024 destinations, or a method that no rule can name");
   co_return 0;
 }
 
@@ -259,6 +261,14 @@ Task<int> change_port(Context& context, std::string sandbox, std::string port, b
   const std::string target = TargetBuilder(ports_target(sandbox)).segment(port).str();
   CO_TRY(const json::object answer, co_await context.api.send(is_public ? "PUT" : "DELETE", target));
   print_ports(context.console, answer);
+  co_return 0;
+}
+
+Task<int> traffic_token(Context& context, std::string sandbox) {
+  const std::string target = TargetBuilder("/v1/sandboxes").segment(sandbox).segment("traffic-token").str();
+  CO_TRY(const json::object answer, co_await context.api.send("POST", target));
+  if (context.console.as_json()) context.console.value(answer);
+  else context.console.line(printable(text_of(answer, "token")));
   co_return 0;
 }
 

@@ -38,5 +38,6 @@ Task<int> remove_credential(Context& context, std::string name);
 
 Task<int> list_public_ports(Context& context, std::string sandbox);
 Task<int> change_port(Context& context, std::string sandbox, std::string port, bool is_public);
+Task<int> traffic_token(Context& context, std::string sandbox);  // prints it
 
 }  // namespace space::cli

@@ -87,6 +87,9 @@ void add_port_commands(CLI::App& app, CommandLine& line) {
   CLI::App* ls = ports->add_subcommand("ls", "List the public ports");
   ls->add_option("sandbox", o->sandbox, "Its id")->required();
   ls->callback(choose(line, [o](Context& c) { return list_public_ports(c, o->sandbox); }));
+  CLI::App* token = ports->add_subcommand("token", "Show the token that opens the private ports of a sandbox");
+  token->add_option("sandbox", o->sandbox, "Its id")->required();
+  token->callback(choose(line, [o](Context& c) { return traffic_token(c, o->sandbox); }));
   for (const bool open : {true, false}) {
     CLI::App* change = ports->add_subcommand(open ? "open" : "close", open ? "Make a port public" : "Make a port private again");
     change->add_option("sandbox", o->sandbox, "Its id")->required();

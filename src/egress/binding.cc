@@ -76,8 +76,7 @@ Result<Binding> Binding::parse(const json::object& object, const std::string& at
   if (!is_credential_name(b.credential)) return bad("credential must be a name of [a-z0-9._-]");
   TRY(b.name, canonical_pattern(name));
   for (const std::string& method : methods) {
-    if (method.empty() || !std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; }))
-      return bad("methods are upper-case words such as GET");
+    if (!is_method_of_rules(method)) return bad("methods are upper-case words such as GET");
     b.methods.insert(method);
   }
   for (const std::string& path : paths) {

@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "egress/flow.h"
 #include "egress/http_session.h"
@@ -11,27 +11,24 @@ namespace {
 
 using Handling = Verdict::Handling;
 
-// How a connection is handled, which the rule alone does not decide.
-Handling handling_of(const Verdict& verdict, const Settings& settings, const Destination& to) {
-  // Without a name there is no certificate to make: such TLS is passed on, after a look at the name that it asks for.
-  if (to.name.empty()) return verdict.handling == Handling::terminate_tls ? Handling::tunnel : verdict.handling;
-  // What a binding covers is never passed on unread.
-  const bool bound = std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
-  return bound && verdict.handling == Handling::tunnel ? Handling::terminate_tls : verdict.handling;
-}
-
 // A look at TLS that is passed on: the name that it asks for must not be a forbidden one.
-std::function<SpliceOptions::Look(std::string_view)> look_at_tls(Flow& flow, bool exact) {
-  return [&flow, exact, reader = std::make_shared<ClientHelloReader>()](std::string_view bytes) {
+std::function<SpliceOptions::Look(std::string_view)> look_at_tls(Flow& flow, std::function<void(Protocol)> speaks) {
+  return [&flow, speaks = std::move(speaks), reader = std::make_shared<ClientHelloReader>()](std::string_view bytes) {
     using State = ClientHelloReader::State;
     std::string why;
     switch (reader->feed(bytes)) {
       case State::more: return SpliceOptions::Look::hold;
-      case State::not_tls: return SpliceOptions::Look::pass;
+      case State::not_tls: speaks(Protocol::tcp); return SpliceOptions::Look::pass;
       case State::malformed: why = reader->error().message; break;
       case State::done:
-        if (const auto refusal = tunnel_refusal(reader->hello(), flow.to(), *flow.settings().policy, exact)) why = *refusal;
-        else return SpliceOptions::Look::pass;
+        flow.hello = reader->hello();
+        if (const auto refusal = tunnel_refusal(*flow.hello, flow.to(), *flow.settings().policy)) {
+          why = *refusal;
+          break;
+        }
+        // A rule for https would want the name of the connection in it, where that has one.
+        speaks(flow.to().name.empty() || flow.hello->server_name == flow.to().name ? Protocol::https : Protocol::tcp);
+        return SpliceOptions::Look::pass;
     }
     Event event = flow.event("security", "deny");
     event.reason = why;
@@ -57,10 +54,16 @@ asio::awaitable<void> pass_on(Flow& flow, http::Stream& guest, Verdict verdict, 
     co_return;
   }
   report(verdict.rule.empty() && flow.settings().policy->monitor() ? "monitor" : "allow", verdict.reason);
-  flow.sandbox().observed().note(flow.to(), flow.to().port == 443 ? Protocol::https : Protocol::tcp, "");
+  // For the monitor mode: which kind of rule would do, as soon as the guest has said something.
+  bool noted = false;
+  const auto speaks = [&](Protocol protocol) {
+    if (!std::exchange(noted, true)) flow.sandbox().observed().note(flow.to(), protocol, "");
+  };
   SpliceOptions options;
-  if (look) options.look = look_at_tls(flow, !verdict.rule.empty() && !flow.to().name.empty());
+  if (look) options.look = look_at_tls(flow, speaks);
+  else speaks(Protocol::tcp);
   co_await splice(flow, guest, *upstream.stream, std::move(options));
+  speaks(flow.to().port == 443 ? Protocol::https : Protocol::tcp);
   report(flow.is_cut() ? "deny" : "allow", flow.is_cut() ? flow.why_cut() : "closed");
 }
 
@@ -98,6 +101,7 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
     // Where HTTP is spoken in the clear, a sentence says who refused and why: the same check refuses each request. Elsewhere a
     // reset is all that a client understands.
     if (to.port == 80 && !sandbox->budget().used_up()) {
+      flow.handling = Handling::inspect_http;
       const Watched watched(flow, *guest);
       Upstream upstream;
       co_await serve_http1(flow, *guest, upstream, false, std::nullopt);
@@ -106,7 +110,8 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
     guest->reset();
     co_return;
   }
-  switch (handling_of(verdict, flow.settings(), to)) {
+  flow.handling = handling_of(verdict, flow.settings(), to);
+  switch (flow.handling) {
     case Handling::inspect_http: {
       const Watched watched(flow, *guest);
       Upstream upstream;

@@ -114,7 +114,7 @@ Checked<Injection> inject(const CredentialTable& table, const Settings& settings
     if (std::any_of(taken.begin(), taken.end(), [&](const std::string& t) { return http::equal_no_case(t, place); })) continue;
     const auto secret = table.find(b.credential);
     if (!secret)
-      return refuse(503, "credential_missing", fmt::format("the credential {} that belongs here is not set", b.credential), "set it with `space egress credential set`", false);
+      return refuse(503, "credential_missing", fmt::format("the credential {} that belongs here is not set", b.credential), "set it with `space credential set`", false);
     const std::string_view value = secret->view();
     if (b.placeholder.empty()) {
       if (in_query) {

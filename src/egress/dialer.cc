@@ -26,10 +26,10 @@ void keep_alive(int fd) {
 Dialer::Dialer(asio::any_io_executor executor, Options options)
     : executor_(executor), options_(std::move(options)), resolver_(executor, options_.resolver) {}
 
-std::optional<std::string> Dialer::refusal(const Address& address) const {
-  for (const Cidr& range : options_.allowed_ranges)
+std::optional<std::string> address_refusal(const Address& address, const std::vector<Cidr>& allowed_ranges, const std::set<Address>& own) {
+  for (const Cidr& range : allowed_ranges)
     if (range.contains(address)) return std::nullopt;
-  if (own_.contains(address)) return fmt::format("{} is an address of the host itself", address.text());
+  if (own.contains(address)) return fmt::format("{} is an address of the host itself", address.text());
   if (const auto why = special_range(address)) return fmt::format("{} is a {} address", address.text(), *why);
   return std::nullopt;
 }
@@ -45,7 +45,7 @@ Task<Dialled> Dialer::dial(Destination to, std::shared_ptr<const Policy> policy,
   std::size_t tries = 0;
   for (const Address& address : addresses) {
     if (tries == kMostTries) break;
-    if (const auto why = refusal(address)) {
+    if (const auto why = address_refusal(address, options_.allowed_ranges, own_)) {
       last = Error{ErrorKind::permission_denied, "address_refused", *why, "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
       continue;
     }

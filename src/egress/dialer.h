@@ -18,6 +18,10 @@ struct Dialled {
   Endpoint to;
 };
 
+// Why no gateway dials an address, whatever the policy allows, or nullopt. `allowed_ranges`: what the operator permits all the same;
+// `own`: the host's addresses.
+std::optional<std::string> address_refusal(const Address& address, const std::vector<Cidr>& allowed_ranges, const std::set<Address>& own);
+
 class Dialer {
  public:
   struct Options {
@@ -31,8 +35,6 @@ class Dialer {
   // name_not_found, resolver_failed, upstream_refused and upstream_timeout (unavailable). Tries up to 4 addresses.
   Task<Dialled> dial(Destination to, std::shared_ptr<const Policy> policy, ResolverCache& cache);
 
-  // Why an address is not dialled, or nullopt. Deny rules of the policy with a range count here too.
-  std::optional<std::string> refusal(const Address& address) const;
   void set_own_addresses(std::set<Address> addresses) { own_ = std::move(addresses); }  // the host's
   const Options& options() const { return options_; }
 

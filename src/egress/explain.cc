@@ -1,8 +1,8 @@
 #include "egress/explain.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
+#include "egress/dialer.h"
 #include "egress/http_request.h"
 
 namespace space::egress {
@@ -21,7 +21,7 @@ std::string_view text_of(Verdict::Handling handling) {
 
 }  // namespace
 
-Result<json::object> explain(const Settings& settings, std::string_view method, std::string_view url, const std::vector<Cidr>& allowed_ranges) {
+Result<json::object> explain(const Settings& settings, std::string_view method, std::string_view url, const std::vector<Cidr>& allowed_ranges, const std::set<Address>& own) {
   auto bad = [](std::string_view why) { return fail(ErrorKind::invalid_argument, "bad_url", fmt::format("the URL {}", why), "write https://host/path, http://host/path or tcp://host:port"); };
   const auto scheme_end = url.find("://");
   if (scheme_end == std::string_view::npos) return bad("has no scheme");
@@ -59,22 +59,16 @@ Result<json::object> explain(const Settings& settings, std::string_view method, 
       reason = verdict.allowed ? "the name is not answered" : verdict.reason;
       return finish();
     }
-  } else if (const auto special = special_range(*to.address)) {
-    const bool permitted = std::any_of(allowed_ranges.begin(), allowed_ranges.end(), [&](const Cidr& range) { return range.contains(*to.address); });
-    if (!permitted) {
-      reason = fmt::format("{} is a {} address, which the operator does not permit", to.address->text(), *special);
-      steps.emplace_back(reason);
-      return finish();
-    }
+  } else if (const auto refused = address_refusal(*to.address, allowed_ranges, own)) {
+    reason = *refused + ", which the operator does not permit";
+    steps.emplace_back(reason);
+    return finish();
   }
   verdict = policy.connect(to);
   steps.emplace_back(fmt::format("the connection to {} port {} is {}: {}", to.name.empty() ? to.address->text() : to.name, to.port, verdict.allowed ? "accepted" : "refused", verdict.reason));
   reason = verdict.reason;
   if (!verdict.allowed) return finish();
-  auto how = verdict.handling;
-  const bool bound = std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
-  if (to.name.empty() && how == Verdict::Handling::terminate_tls) how = Verdict::Handling::tunnel;
-  if (bound && how == Verdict::Handling::tunnel) how = Verdict::Handling::terminate_tls;
+  const auto how = handling_of(verdict, settings, to);
   handling = text_of(how);
   if (how == Verdict::Handling::tunnel || how == Verdict::Handling::splice) {
     steps.emplace_back("its bytes are passed on unread: this trusts everything that answers behind that address");

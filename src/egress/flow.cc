@@ -1,6 +1,10 @@
 #include "egress/flow.h"
 
+#include "egress/tls_session.h"
+
 namespace space::egress {
+
+using Handling = Verdict::Handling;
 
 Flow::Flow(std::shared_ptr<Sandbox> sandbox, Destination to) : sandbox_(std::move(sandbox)), to_(std::move(to)) { sandbox_->add(*this); }
 Flow::~Flow() { sandbox_->remove(*this); }
@@ -15,17 +19,30 @@ void Flow::cut(std::string why) {
 }
 
 void Flow::reconsider() {
-  const Policy& policy = *settings().policy;
-  Verdict verdict = method_.empty() ? policy.connect(to_) : policy.request(to_, method_, path_);
-  // A range that is denied from now on counts however the guest came to it, as it does when it is dialled.
-  if (verdict.allowed && has_dialled) verdict = policy.connect({to_.name, dialled, to_.port});
-  if (!verdict.allowed) cut("the policy changed: " + verdict.reason);
+  if (const auto why = objection()) cut("the policy changed: " + *why);
   else if (on_reconsider) on_reconsider();
 }
 
-void Flow::set_request(std::string method, std::string path) {
+std::optional<std::string> Flow::objection() const {
+  const Policy& policy = *settings().policy;
+  const Verdict connection = policy.connect(to_);
+  Verdict verdict = method_.empty() ? connection : policy.request(to_, method_, path_);
+  if (verdict.allowed && !method_.empty() && !host_.empty()) verdict = policy.request({host_, to_.address, to_.port}, method_, path_);
+  // A range that is denied from now on counts however the guest came to it, as it does when it is dialled.
+  if (verdict.allowed && has_dialled) verdict = policy.connect({to_.name, dialled, to_.port});
+  if (!verdict.allowed) return verdict.reason;
+  // What passed unread under the old rules cannot be read from the middle; what is read already may go on where it need not be.
+  const auto now = handling_of(connection, settings(), to_);
+  const bool unread_now = now == Handling::splice || (now == Handling::tunnel && (handling != Handling::splice || !names_decide(to_, policy)));
+  if (now != handling && !unread_now) return "such connections are handled in another way now: " + connection.reason;
+  if (hello && now == Handling::tunnel) return tunnel_refusal(*hello, to_, policy);
+  return std::nullopt;
+}
+
+void Flow::set_request(std::string method, std::string path, std::string host) {
   method_ = std::move(method);
   path_ = std::move(path);
+  host_ = std::move(host);
 }
 
 std::optional<std::chrono::milliseconds> Flow::charge(std::size_t bytes) {

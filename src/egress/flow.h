@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "egress/client_hello.h"
 #include "egress/policy.h"
 #include "egress/sandbox.h"
 #include "http/stream.h"
@@ -38,8 +39,10 @@ class Flow {
   // The policy changed: may what is under way go on? Cuts otherwise.
   void reconsider();
   std::function<void()> on_reconsider;  // looks at requests that run side by side, after that
-  // The request under way, for reconsider(); an empty method: none.
-  void set_request(std::string method, std::string path);
+  // The request under way, for reconsider(); an empty method: none. `host` is what it named where a bare address was dialled.
+  void set_request(std::string method, std::string path, std::string host);
+  Verdict::Handling handling = Verdict::Handling::refuse;  // set once, before anything is waited for
+  std::optional<ClientHello> hello;                        // of TLS that is passed on
 
   // Accounting of what passes, against the budget; how long to wait before more may. nullopt: the flow was cut.
   std::optional<std::chrono::milliseconds> count_up(std::size_t bytes);
@@ -55,12 +58,13 @@ class Flow {
   bool has_dialled = false;
 
  private:
+  std::optional<std::string> objection() const;  // of the present policy
   std::optional<std::chrono::milliseconds> charge(std::size_t bytes);
   asio::awaitable<bool> pass(std::optional<std::chrono::milliseconds> wait);
   std::shared_ptr<Sandbox> sandbox_;
   Destination to_;
   std::vector<http::Stream*> streams_;
-  std::string method_, path_;
+  std::string method_, path_, host_;
   bool cut_ = false;
   std::string why_cut_;
 };

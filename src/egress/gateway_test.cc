@@ -1,6 +1,7 @@
 // The whole way of a guest's connection through the gateway, over real sockets and real TLS.
 #include "egress/dns_server.h"
 #include "egress/testing.h"
+#include "egress/tls_session.h"
 
 namespace space::egress {
 namespace {
@@ -33,6 +34,27 @@ Gateway::Serve reflect() {
 asio::awaitable<void> greets(http::Stream& stream) {
   co_await send(stream, "hello\n");
   (void)co_await receive(stream, "never");
+}
+
+// Says back what it hears, line by line.
+asio::awaitable<void> echoes(http::Stream& stream) {
+  for (;;) {
+    std::string line = co_await receive(stream, "\n");
+    if (line.ends_with(">")) co_return;
+    co_await send(stream, std::move(line));
+  }
+}
+
+// What a TLS client sends first.
+std::string client_hello(const std::string& server_name) {
+  const auto tls = UpstreamTls::make("").value();
+  const std::vector<std::string> protocols{"http/1.1"};
+  const SslPtr ssl = tls->connect(server_name, protocols).value();
+  SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+  (void)SSL_do_handshake(ssl.get());
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(SSL_get_wbio(ssl.get()), &bytes);
+  return {bytes, static_cast<std::size_t>(size)};
 }
 
 TEST(Gateway, SplicesWhatATcpRuleNamesAndNothingElse) {
@@ -222,6 +244,158 @@ TEST(Gateway, CutsWhatANewPolicyForbids) {
   });
 }
 
+TEST(Gateway, CutsWhatPassedUnreadWhereTheNewRulesReadIt) {
+  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true,"ports":[PORT]}]})", *kOpen = R"({"mode":"open"})",
+                       *kNarrow = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT],"paths":["/v1"]}]})",
+                       *kBinding = R"([{"credential":"key","name":"a.example.com","port":PORT,"bearer":true}])";
+  struct Change {
+    const char *before, *after, *bindings;
+    bool cut;
+  };
+  for (const Change& change : {Change{kTcp, kNarrow, "[]", true}, Change{kTunnel, kNarrow, "[]", true}, Change{kOpen, kNarrow, "[]", true}, Change{kOpen, kOpen, kBinding, true},
+                               Change{kTunnel, kTcp, "[]", false}, Change{kOpen, kTunnel, "[]", false}, Change{kTcp, kTcp, "[]", false}, Change{kTcp, kOpen, "[]", false}, Change{kTcp, kTunnel, "[]", true}})
+    run([&change](asio::any_io_executor executor) -> asio::awaitable<void> {
+      Gateway gateway(executor);
+      gateway.upstream(echoes);
+      gateway.set(change.before);
+      auto guest = co_await gateway.dial("a.example.com");
+      co_await send(*guest, "one\n");
+      EXPECT_EQ(co_await receive(*guest, "\n"), "one\n");
+      gateway.set(change.after, change.bindings);
+      co_await send(*guest, "two\n");
+      EXPECT_EQ(co_await receive(*guest, "\n"), change.cut ? "<cut>" : "two\n") << change.before << " then " << change.after;
+    });
+}
+
+TEST(Gateway, CutsTlsThatAskedForAHostDeniedLater) {
+  constexpr const char* kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true,"ports":[PORT]}]})";
+  constexpr const char* kDenied = R"({"mode":"open","rules":[{"action":"deny","name":"b.example.com"}]})";
+  struct Change {
+    const char *dialled, *asked, *after;
+    bool cut;
+  };
+  // By address, and by another name of the same address: what is asked for inside is what counts.
+  for (const Change& change : {Change{"127.0.0.1", "b.example.com", kDenied, true}, Change{"a.example.com", "b.example.com", kDenied, true}, Change{"a.example.com", "b.example.com", kTunnel, true},
+                               Change{"127.0.0.1", "c.example.com", kDenied, false}, Change{"a.example.com", "a.example.com", kTunnel, false}})
+    run([&change](asio::any_io_executor executor) -> asio::awaitable<void> {
+      Gateway gateway(executor);
+      gateway.upstream(greets);
+      gateway.set(R"({"mode":"open"})");
+      auto guest = co_await gateway.dial(change.dialled);
+      EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
+      co_await send(*guest, client_hello(change.asked));
+      co_await sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(gateway.sandbox->open_connections(), 1U);
+      gateway.set(change.after);
+      co_await sleep_for(std::chrono::milliseconds(20));
+      EXPECT_EQ(gateway.sandbox->open_connections(), change.cut ? 0U : 1U) << change.dialled << " for " << change.asked << ", then " << change.after;
+    });
+}
+
+TEST(Gateway, CutsARequestByAddressForAHostDeniedLater) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto half = [](http::Stream& stream) -> asio::awaitable<void> {
+      (void)co_await receive(stream, "\r\n\r\n");
+      co_await send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf\n");
+      (void)co_await receive(stream, "never");
+    };
+    gateway.upstream(half);
+    gateway.set(R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]}]})");
+    auto guest = co_await gateway.dial("127.0.0.1");
+    co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway, "b.example.com") + "\r\n\r\n");
+    EXPECT_TRUE((co_await receive(*guest, "half\n")).starts_with("HTTP/1.1 200"));
+    gateway.set(R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]},{"action":"deny","name":"b.example.com"}]})");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
+  });
+}
+
+TEST(TunnelRefusal, AnEncryptedHelloIsRefusedWhereNamesDecide) {
+  const auto refused = [](std::string_view text, const Destination& to, bool encrypted) {
+    const auto policy = Policy::parse(parse_json_object(text).value()).value();
+    return tunnel_refusal({"a.example.com", {}, encrypted}, to, *policy).has_value();
+  };
+  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true}]})", *kRange = R"({"mode":"allowlist","rules":[{"cidr":"93.184.216.0/24"}]})";
+  constexpr const char *kOpen = R"({"mode":"open"})", *kHole = R"({"mode":"open","rules":[{"action":"deny","name":"b.example.com"}]})";
+  const Destination named{"a.example.com", std::nullopt, 443}, bare{"", Address::parse("93.184.216.34").value(), 443};
+  EXPECT_FALSE(refused(kTunnel, named, false));
+  EXPECT_TRUE(refused(kTunnel, named, true));
+  EXPECT_FALSE(refused(kOpen, named, true)) << "a browser's GREASE";
+  EXPECT_FALSE(refused(kOpen, bare, true));
+  EXPECT_FALSE(refused(kRange, bare, true));
+  EXPECT_TRUE(refused(kHole, named, true));
+  EXPECT_TRUE(refused(kHole, bare, true));
+  EXPECT_FALSE(refused(kHole, named, false));
+}
+
+TEST(Gateway, JudgesAnAddressAgainWhenThePolicyChangedWhileItWasDialled) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.names_after = std::chrono::milliseconds(50);
+    gateway.upstream(greets);
+    gateway.set(kTcp);
+    auto guest = co_await gateway.dial("a.example.com");
+    gateway.set(R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
+    EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
+  });
+}
+
+TEST(Gateway, HoldsRequestsAndBytesToTheirRates) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect());
+    gateway.set(kHttp, "[]", R"({"requests_per_second":2})");
+    auto guest = co_await gateway.dial("a.example.com");
+    for (const char* wanted : {"HTTP/1.1 200", "HTTP/1.1 200", "HTTP/1.1 429"}) {
+      co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+      const std::string answer = co_await receive(*guest, std::string_view(wanted).ends_with("429") ? "}" : "\r\n\r\nGET / HTTP/1.1");
+      EXPECT_TRUE(answer.find(wanted) != std::string::npos) << wanted << answer;
+      if (answer.find(" 200") != std::string::npos) (void)co_await receive(*guest, "\r\n\r\n");
+    }
+    EXPECT_TRUE(gateway.saw("request", "deny"));
+    co_await sleep_for(std::chrono::milliseconds(600));  // one request is filled up again
+    auto later = co_await gateway.dial("a.example.com");
+    co_await send(*later, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    EXPECT_TRUE((co_await receive(*later, "\r\n\r\n")).starts_with("HTTP/1.1 200"));
+  });
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto much = [](http::Stream& stream) -> asio::awaitable<void> { co_await send(stream, std::string(1'500'000, 'x') + "."); };
+    gateway.upstream(much);
+    gateway.set(kTcp, "[]", R"({"bytes_per_second":1000000})");
+    const auto begun = std::chrono::steady_clock::now();
+    auto guest = co_await gateway.dial("a.example.com");
+    EXPECT_EQ((co_await receive(*guest, ".")).size(), 1'500'001U);
+    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    EXPECT_GT(seconds, 0.4) << "a second's worth at once, the rest at its rate";
+  });
+}
+
+TEST(Gateway, TellsThatASecretWasTakenOutOfAHeadAndRefusesCodingsItCannotRead) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto serve = [](http::Stream& stream) -> asio::awaitable<void> {
+      const std::string head = co_await receive(stream, "\r\n\r\n");
+      co_await send(stream, head.starts_with("GET /head") ? "HTTP/1.1 204 No Content\r\nX-Seen: s3cr3t-value-1234\r\nConnection: close\r\n\r\n"
+                            : "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc");
+    };
+    gateway.upstream(serve, "a.example.com");
+    gateway.credentials.set("key", Secret(std::string_view("s3cr3t-value-1234")));
+    gateway.set(kHttps, R"([{"credential":"key","name":"a.example.com","port":PORT,"bearer":true}])");
+    auto guest = co_await gateway.dial_tls("a.example.com");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    co_await send(*guest, "GET /head HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    const std::string with = co_await receive(*guest, "\r\n\r\n");
+    EXPECT_NE(with.find("X-Seen: *****************\r\n"), std::string::npos) << with;
+    co_await send(*guest, "GET /body HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    const std::string refused = co_await receive(*guest, "}");
+    EXPECT_NE(refused.find("HTTP/1.1 502"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("upstream_encoding"), std::string::npos) << refused;
+    EXPECT_EQ(std::count_if(gateway.events.begin(), gateway.events.end(), [](const json::object& e) { return e.contains("reason") && e.at("reason") == "a secret was taken out of the answer"; }), 1);
+  });
+}
+
 TEST(Gateway, HoldsABurstToTheLimitOfConnections) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
@@ -326,6 +500,7 @@ TEST(Gateway, MonitorsWithoutRefusingAndSaysWhatWouldHaveSufficed) {
       EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n") << to;
     }
     EXPECT_TRUE(gateway.saw("connection", "monitor"));
+    co_await sleep_for(std::chrono::milliseconds(20));
     const json::object observed = gateway.sandbox->observed().to_json();
     const json::object as_sent = parse_json_object(json::serialize(observed.at("policy"))).value();
     const auto sufficed = Policy::parse(as_sent);
@@ -335,6 +510,22 @@ TEST(Gateway, MonitorsWithoutRefusingAndSaysWhatWouldHaveSufficed) {
     EXPECT_TRUE((*sufficed)->connect({"", Address::v4({127, 0, 0, 1}), gateway.upstream_port}).allowed);
     EXPECT_FALSE((*sufficed)->connect({"b.example.com", std::nullopt, gateway.upstream_port}).allowed);
   });
+}
+
+TEST(Gateway, ObservesByWhatIsSpokenWhichRuleWouldDo) {
+  const std::pair<std::string, const char*> kSpoken[] = {{client_hello("a.example.com"), "https"}, {client_hello("b.example.com"), "tcp"}, {"SSH-2.0-client\r\n", "tcp"}};
+  for (const auto& [first, protocol] : kSpoken)
+    run([&first = first, protocol = protocol](asio::any_io_executor executor) -> asio::awaitable<void> {
+      Gateway gateway(executor);
+      gateway.upstream(greets);
+      gateway.set(R"({"mode":"allowlist","monitor":true,"rules":[]})");
+      auto guest = co_await gateway.dial("a.example.com");
+      co_await send(*guest, first);
+      EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
+      co_await sleep_for(std::chrono::milliseconds(20));
+      const json::object observed = gateway.sandbox->observed().to_json();
+      EXPECT_EQ(json::serialize(observed.at("policy").at("rules")), fmt::format(R"([{{"name":"a.example.com","ports":[{}],"protocol":"{}"}}])", gateway.upstream_port, protocol));
+    });
 }
 
 TEST(Gateway, AnswersServfailWhenASandboxHasUsedUpItsNames) {

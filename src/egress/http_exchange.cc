@@ -92,6 +92,7 @@ asio::awaitable<HttpExchange::Outcome> HttpExchange::run(const Injection& inject
     break;
   }
   stall_.clear();
+  if (scrubber_.found() && outcome_.note.empty()) outcome_.note = "a secret was taken out of the answer";
   if (outcome_.cut_off || outcome_.refusal || !uploaded_) outcome_.keep = false;
   if (!outcome_.keep || drop_upstream_) upstream_.drop();
   upstream_.in.shrink();
@@ -292,10 +293,7 @@ Task<> HttpExchange::copy_body(const http::Head& answer, std::string head, bool 
     const bool sent = co_await to_guest(head, data, chunked, last);
     if (!sent) co_return guest_left();
     head.clear();
-    if (last) {
-      if (scrubber_.found()) outcome_.note = "a secret was taken out of the answer";
-      co_return Result<>();
-    }
+    if (last) co_return Result<>();
   }
   co_return fail(ErrorKind::cancelled, "cut", flow_.why_cut());
 }

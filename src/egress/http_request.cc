@@ -131,7 +131,7 @@ Checked<CheckedRequest> check_request(const http::Head& head, const Destination&
   out.to = to;
   if (!to.name.empty() && host->name != to.name) return misdirected(host_text, to);
   if (to.name.empty() && host->address && host->address != to.address) return misdirected(host_text, to);
-  out.host = host->name;
+  out.host = out.host_name = host->name;
   if (host->address) out.host = host->address->is_v4() ? host->address->text() : "[" + host->address->text() + "]";
   if (to.port != (tls ? 443 : 80)) out.host += fmt::format(":{}", to.port);
   auto target = origin_form(head, *host, tls);

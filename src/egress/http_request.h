@@ -23,6 +23,7 @@ struct CheckedRequest {
   std::string target;       // origin form, as it goes out
   std::string path;         // canonical where rules look at paths, else as sent without the query
   std::string host;         // the Host field as it goes out
+  std::string host_name;    // canonical; "" when Host is an address
   Destination to;           // where the connection goes: never what Host said
   bool websocket = false;   // asks for an upgrade to it
   std::string rule;         // that allows it

@@ -64,11 +64,11 @@ class Session {
       co_return false;
     }
     sandbox.observed().note(request->to, tls_ ? Protocol::https : Protocol::http, request->method);
-    flow_.set_request(request->method, request->path);
+    flow_.set_request(request->method, request->path, flow_.to().name.empty() ? request->host_name : std::string());
     std::optional<Error> dead;
     dead.swap(dead_);
     const auto outcome = co_await exchange.run(*injection, std::move(dead));
-    flow_.set_request("", "");
+    flow_.set_request("", "", "");
     if (!injection->names.empty()) {
       // However it ended, no copy of the secret stays in freed memory. The log takes the path from elsewhere.
       wipe_fields(head->headers);

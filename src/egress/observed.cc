@@ -13,17 +13,21 @@ void Observed::note(const Destination& to, Protocol protocol, std::string_view m
     }
     found = seen_.emplace(key, std::set<std::string>()).first;
   }
-  if (!method.empty() && found->second.size() < 32) found->second.emplace(method);
+  if (method.empty()) return;
+  // What a rule cannot name is not left out in silence.
+  if (found->second.size() < kMostMethods && is_method_of_rules(method)) found->second.emplace(method);
+  else if (!found->second.contains(std::string(method))) complete_ = false;
 }
 
 json::object Observed::to_json() const {
   json::array rules;
   for (const auto& [key, methods] : seen_) {
     json::object rule;
-    rule[Address::parse(key.host) ? "cidr" : "name"] = key.host;
+    const bool bare = Address::parse(key.host).has_value();
+    rule[bare ? "cidr" : "name"] = key.host;
     rule["ports"] = json::array{key.port};
     rule["protocol"] = key.protocol == Protocol::http ? "http" : key.protocol == Protocol::https ? "https" : "tcp";
-    if (!methods.empty()) {
+    if (!methods.empty() && !bare) {  // a rule for addresses has no methods
       json::array list;
       for (const std::string& method : methods) list.emplace_back(method);
       rule["methods"] = std::move(list);

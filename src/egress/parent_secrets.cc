@@ -24,7 +24,10 @@ Result<json::object> Parent::explain(const Settings& settings, const std::string
     TRY(Cidr range, Cidr::parse(text));
     ranges.push_back(range);
   }
-  return egress::explain(settings, method, url, ranges);
+  std::set<Address> own;
+  for (const std::string& text : own_addresses_)
+    if (auto address = Address::parse(text)) own.insert(*address);
+  return egress::explain(settings, method, url, ranges, own);
 }
 
 Task<json::object> Parent::put_credential(std::string tenant, std::string name, Secret value) {

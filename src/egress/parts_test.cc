@@ -311,7 +311,7 @@ TEST(AuditLog, KeepsItsOwnFieldsAndLinesOfBoundedLength) {
 TEST(Explain, SaysWhatTheGatewayWouldDo) {
   const Settings settings = settings_of(R"({"mode":"allowlist","rules":[{"name":"a.example.com","methods":["GET"],"paths":["/v1"]},{"id":"no","action":"deny","name":"b.example.com"},
     {"name":"*.example.com"},{"name":"t.example.org","tunnel":true}]})", R"([{"credential":"key","name":"a.example.com","bearer":true}])");
-  const auto ask = [&](std::string_view method, std::string_view url) { return explain(settings, method, url, {}).value(); };
+  const auto ask = [&](std::string_view method, std::string_view url) { return explain(settings, method, url, {}, {Address::parse("93.184.216.34").value()}).value(); };
   const json::object yes = ask("GET", "https://a.example.com/v1/x");
   EXPECT_TRUE(yes.at("allowed").as_bool());
   EXPECT_EQ(yes.at("credential").as_string(), "key");
@@ -319,8 +319,46 @@ TEST(Explain, SaysWhatTheGatewayWouldDo) {
   EXPECT_FALSE(ask("GET", "https://evil.org/").at("allowed").as_bool());
   EXPECT_EQ(ask("GET", "https://t.example.org/").at("handling").as_string(), "tunnel");
   EXPECT_FALSE(ask("GET", "http://10.0.0.1/").at("allowed").as_bool());
-  EXPECT_FALSE(explain(settings, "GET", "ftp://a.example.com/", {}));
-  EXPECT_FALSE(explain(settings, "GET", "https://a.example.com@evil.org/", {}));
+  EXPECT_FALSE(explain(settings, "GET", "ftp://a.example.com/", {}, {}));
+  EXPECT_FALSE(explain(settings, "GET", "https://a.example.com@evil.org/", {}, {}));
+}
+
+TEST(Explain, KnowsEveryKindOfRule) {
+  const Settings settings = settings_of(R"({"mode":"allowlist","rules":[{"id":"plain","name":"h.example.com","protocol":"http"},{"id":"database","name":"db.example.com","protocol":"tcp","ports":[5432]},
+    {"id":"range","cidr":"93.184.216.0/24","ports":["8000-8010",443]},{"id":"hole","action":"deny","cidr":"93.184.216.8/32"},{"id":"no-delete","action":"deny","name":"*.example.net","methods":["DELETE"]},
+    {"id":"net","name":"*.example.net"},{"id":"no-admin","action":"deny","name":"api.example.net","paths":["/admin"]},{"id":"unread","name":"t.example.net","tunnel":true}]})");
+  const std::set<Address> own{Address::parse("93.184.216.34").value()};
+  const auto ask = [&](std::string_view method, std::string_view url) {
+    const json::object answer = explain(settings, method, url, {}, own).value();
+    return fmt::format("{} {} {}", answer.at("allowed").as_bool() ? "allowed" : "refused", std::string_view(answer.at("handling").as_string()), std::string_view(answer.at("rule").as_string()));
+  };
+  EXPECT_EQ(ask("GET", "http://h.example.com/"), "allowed inspect_http plain");
+  EXPECT_EQ(ask("GET", "https://h.example.com/"), "refused refuse ");
+  EXPECT_EQ(ask("GET", "tcp://db.example.com:5432"), "allowed splice database");
+  EXPECT_EQ(ask("GET", "tcp://db.example.com:5433"), "refused refuse ");
+  EXPECT_EQ(ask("GET", "https://93.184.216.7/"), "allowed tunnel range");
+  EXPECT_EQ(ask("GET", "https://93.184.216.7:8005/"), "allowed tunnel range");
+  EXPECT_EQ(ask("GET", "https://93.184.216.8/"), "refused refuse hole");
+  EXPECT_EQ(ask("GET", "https://93.184.216.34/"), "refused refuse ") << "an address of the host itself, as the gateway would say";
+  EXPECT_EQ(ask("GET", "https://x.example.net/"), "allowed terminate_tls net");
+  EXPECT_EQ(ask("DELETE", "https://x.example.net/"), "refused refuse no-delete");
+  EXPECT_EQ(ask("GET", "https://api.example.net/admin/x"), "refused refuse no-admin");
+  EXPECT_EQ(ask("GET", "https://t.example.net/"), "allowed terminate_tls net") << "the rule that reads most wins";
+}
+
+TEST(Observed, PrintsAPolicyThatCanBeSet) {
+  Observed observed;
+  observed.note({"", Address::parse("93.184.216.7").value(), 80}, Protocol::http, "GET");
+  observed.note({"a.example.com", std::nullopt, 443}, Protocol::https, "M-SEARCH");
+  EXPECT_TRUE(observed.to_json().at("complete").as_bool());
+  observed.note({"a.example.com", std::nullopt, 443}, Protocol::https, "odd_word");
+  const json::object printed = observed.to_json();
+  EXPECT_FALSE(printed.at("complete").as_bool()) << "no rule can name that method";
+  const auto policy = Policy::parse(parse_json_object(json::serialize(printed.at("policy"))).value());
+  ASSERT_TRUE(policy) << describe(policy.error());
+  EXPECT_TRUE((*policy)->request({"", Address::parse("93.184.216.7").value(), 80}, "GET", "/").allowed);
+  EXPECT_TRUE((*policy)->request({"a.example.com", std::nullopt, 443}, "M-SEARCH", "/").allowed);
+  EXPECT_FALSE((*policy)->request({"a.example.com", std::nullopt, 443}, "GET", "/").allowed);
 }
 
 TEST(Inflater, ReadsGzipAndBothKindsOfDeflateAndRefusesRubbish) {

@@ -1,6 +1,7 @@
 #include "egress/policy.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fmt/format.h>
 
@@ -85,8 +86,7 @@ Result<Rule> parse_rule(const json::object& object, std::size_t index) {
     rule.ports = default_ports(rule.protocol);
   }
   for (const std::string& method : methods) {
-    if (method.empty() || !std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; }))
-      return bad("methods are upper-case words such as GET");
+    if (!is_method_of_rules(method)) return bad("methods are upper-case words such as GET");
     rule.methods.insert(method);
   }
   for (const std::string& path : paths) {
@@ -127,6 +127,10 @@ Verdict::Handling handling_of(const Rule& rule, std::uint16_t port) {
 }
 
 }  // namespace
+
+bool is_method_of_rules(std::string_view method) {
+  return !method.empty() && method.size() <= 32 && std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; });
+}
 
 Result<std::string> canonical_path(std::string_view raw) {
   auto bad = [&](std::string_view why) {
@@ -242,14 +246,15 @@ bool Policy::resolvable(std::string_view name) const {
 Verdict Policy::decide(const Destination& to, const std::string_view* method, const std::string_view* path) const {
   if (mode_ == Mode::none) return {false, "", "the policy is none", Verdict::Handling::refuse};
   const Rule* allow = nullptr;
-  const Rule* deny = nullptr;
+  std::array<const Rule*, 4> denies{};  // the first of each protocol
   each_match(to, [&](const Rule& rule) {
     if (!rule.ports.empty() && !covers(rule.ports, to.port)) return;
     if (rule.deny) {
       // Before a request is known, a rule about methods or paths cannot refuse the connection.
       const bool needs_request = !rule.methods.empty() || !rule.path_prefixes.empty();
       if (needs_request && !method) return;
-      if (matches_request(rule, method, path) && !deny) deny = &rule;
+      const Rule*& first = denies[static_cast<std::size_t>(rule.protocol)];
+      if (matches_request(rule, method, path) && !first) first = &rule;
       return;
     }
     if (!matches_request(rule, method, path)) return;
@@ -264,8 +269,16 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
     out.reserve(what.size() + rule.id.size() + 7 + names.size());
     return out.append(what).append(rule.id).append(" names ").append(names), out;
   };
-  if (deny) return {false, deny->id, because("deny rule ", *deny), Verdict::Handling::refuse};
-  if (allow) return {true, allow->id, because("allow rule ", *allow), handling_of(*allow, to.port)};
+  // What is read is known to be HTTP, or HTTP inside TLS: a rule that denies another protocol leaves it alone. What passes unread may be
+  // anything.
+  const auto handling = allow ? handling_of(*allow, to.port) : Verdict::Handling::tunnel;
+  const auto spares = [handling](Protocol denied) {
+    return (handling == Verdict::Handling::inspect_http && denied != Protocol::http) || (handling == Verdict::Handling::terminate_tls && denied != Protocol::https);
+  };
+  for (const Protocol denied : {Protocol::any, Protocol::http, Protocol::https, Protocol::tcp})
+    if (const Rule* deny = denies[static_cast<std::size_t>(denied)]; deny && (denied == Protocol::any || !spares(denied)))
+      return {false, deny->id, because("deny rule ", *deny), Verdict::Handling::refuse};
+  if (allow) return {true, allow->id, because("allow rule ", *allow), handling};
   // Where a name is denied, requests in the clear are read: another name's connection must not carry one for it.
   if (mode_ == Mode::open) return {true, "", "the policy is open", denies_names_ && to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
   if (monitor_)

@@ -63,6 +63,7 @@ class Policy {
   Mode mode() const { return mode_; }
   bool monitor() const { return monitor_; }  // record what would be refused instead of refusing; special ranges stay refused
   const std::vector<Rule>& rules() const { return rules_; }
+  bool denies_names() const { return denies_names_; }
 
   // May this name be answered at all? Decides DNS: true when some allow rule could match the name on some port.
   bool resolvable(std::string_view name) const;
@@ -89,6 +90,9 @@ class Policy {
   std::unordered_map<std::string, std::vector<std::uint32_t>, Hash, std::equal_to<>> wildcard_;  // key without "*."
   std::vector<std::uint32_t> ranges_;
 };
+
+// Rules name methods as upper-case words, which are all that HTTP knows.
+bool is_method_of_rules(std::string_view method);
 
 // Path as rules compare it: "/a/%62/../c" → "/a/c". Refused: encoded slashes, backslashes or dots that hide segments, control bytes.
 Result<std::string> canonical_path(std::string_view raw);

@@ -107,6 +107,23 @@ TEST(Policy, DenyBeatsAllow) {
   EXPECT_FALSE(p->resolvable("bad.example.com"));
 }
 
+TEST(Policy, ADeniedProtocolLeavesOthersAlone) {
+  const auto allowed = [](std::string_view text, const Destination& destination) { return policy(text)->connect(destination).allowed; };
+  constexpr const char* kNoHttp = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"action":"deny","name":"a.test","protocol":"http"}]})";
+  EXPECT_FALSE(allowed(kNoHttp, to("a.test", 80)));
+  EXPECT_TRUE(allowed(kNoHttp, to("a.test", 443)));
+  constexpr const char* kNoHttps = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"action":"deny","name":"a.test","protocol":"https"}]})";
+  EXPECT_TRUE(allowed(kNoHttps, to("a.test", 80)));
+  EXPECT_FALSE(allowed(kNoHttps, to("a.test", 443)));
+  constexpr const char* kNoTcp = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"name":"a.test","protocol":"tcp","ports":[22]},{"action":"deny","name":"a.test","protocol":"tcp"}]})";
+  EXPECT_TRUE(allowed(kNoTcp, to("a.test", 443)));
+  EXPECT_FALSE(allowed(kNoTcp, to("a.test", 22)));
+  // Unread bytes may be of any protocol.
+  for (const char* protocol : {"http", "https", "tcp"})
+    for (const char* mode : {R"("mode":"open","rules":[)", R"("mode":"allowlist","rules":[{"name":"a.test","tunnel":true},)"})
+      EXPECT_FALSE(allowed(fmt::format(R"({{{}{{"action":"deny","name":"a.test","protocol":"{}"}}]}})", mode, protocol), to("a.test", 443))) << mode << protocol;
+}
+
 TEST(Policy, PortsMethodsAndPaths) {
   auto p = policy(R"({"mode":"allowlist","rules":[{"id":"api","name":"api.test","protocol":"https","methods":["GET"],"paths":["/v1"]},
                       {"id":"ssh","name":"git.test","protocol":"tcp","ports":[22]},{"id":"tunnel","name":"raw.test","tunnel":true},

@@ -1,5 +1,6 @@
 #include "egress/settings.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/random.h"
@@ -42,6 +43,14 @@ Result<Settings> Settings::parse(const json::object& object) {
   TRY_VOID(check_against(*s.policy, s.bindings));
   s.document = object;
   return s;
+}
+
+Verdict::Handling handling_of(const Verdict& verdict, const Settings& settings, const Destination& to) {
+  using Handling = Verdict::Handling;
+  if (to.name.empty()) return verdict.handling == Handling::terminate_tls ? Handling::tunnel : verdict.handling;
+  if (verdict.handling != Handling::tunnel) return verdict.handling;
+  const bool bound = std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
+  return bound ? Handling::terminate_tls : Handling::tunnel;
 }
 
 }  // namespace space::egress

@@ -33,4 +33,8 @@ struct Settings {
   static Result<Settings> parse(const json::object& object);
 };
 
+// How a connection that `verdict` allows is handled, which the rule alone does not decide: a bare address has no certificate, and what
+// a binding covers is never passed on unread.
+Verdict::Handling handling_of(const Verdict& verdict, const Settings& settings, const Destination& to);
+
 }  // namespace space::egress

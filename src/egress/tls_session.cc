@@ -47,10 +47,14 @@ asio::awaitable<ClientHelloReader::State> read_hello(Flow& flow, http::Stream& g
 
 }  // namespace
 
-std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy, bool exact) {
-  // What is named inside cannot be seen, so it could be another host on the same address.
-  if (hello.encrypted_client_hello) return "its TLS ClientHello is encrypted (ECH), which cannot be judged";
-  if (exact && hello.server_name != to.name)
+bool names_decide(const Destination& to, const Policy& policy) { return policy.denies_names() || (!to.name.empty() && !policy.connect(to).rule.empty()); }
+
+std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy) {
+  // What is named inside cannot be seen, so it could be another host on the same address. Browsers send such an extension to everybody
+  // (GREASE, which is made to look the same): where names decide nothing, it hides nothing.
+  if (hello.encrypted_client_hello && names_decide(to, policy)) return "its TLS ClientHello is encrypted (ECH), which cannot be judged";
+  const bool by_name = !to.name.empty() && !policy.connect(to).rule.empty();
+  if (by_name && hello.server_name != to.name)
     return hello.server_name.empty() ? std::string("its TLS ClientHello names no server") : fmt::format("its TLS ClientHello names {}", hello.server_name);
   if (!hello.server_name.empty() && hello.server_name != to.name) {
     // Allowed by address or because everything is: rules that deny the name it asks for count all the same.

@@ -11,7 +11,11 @@ namespace space::egress {
 
 asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> guest, Verdict verdict);
 
-// Why a ClientHello may not pass unread to a destination, or nullopt. `exact`: its server name must be the destination's name.
-std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy, bool exact);
+// Does it matter which name passed-on TLS asks for? Where a rule allows the destination by name, and where any name is denied.
+bool names_decide(const Destination& to, const Policy& policy);
+
+// Why a ClientHello may not pass unread to a destination, or nullopt. Where a rule allows the destination by name, the server name must
+// be that name.
+std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy);
 
 }  // namespace space::egress

@@ -37,7 +37,7 @@ def run(*words):
 
 class FakeInternet:
     """Addresses are base+n: 2 DNS, 3 shared by many names, 4 the attacker's; with `hostile`, of hostile_servers.py: 5 a server that
-    answers whatever the request says, 6 HTTP/2, 7 an open proxy, 8 old TLS."""
+    answers whatever the request says, 6 HTTP/2, 7 an open proxy, 8 old TLS. 9 is free for a test's own servers."""
 
     hostile = False
 
@@ -48,6 +48,7 @@ class FakeInternet:
         self.name = f"spi{random.randint(0, 10**6)}"
         self.dns, self.shared, self.evil = f"{self.block}.2", f"{self.block}.3", f"{self.block}.4"
         self.odd, self.h2, self.proxy, self.old = (f"{self.block}.{n}" for n in (5, 6, 7, 8))
+        self.own = f"{self.block}.9"
         self.resolver = f"{self.dns}:53"
         self.zone = {}
         self.ca = self.folder / "ca.pem"

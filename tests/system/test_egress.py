@@ -2,7 +2,6 @@
 at run time; credentials are added outside; the gateway's end is the network's end."""
 
 import json
-import threading
 import time
 import unittest
 
@@ -18,7 +17,8 @@ class Egress(EgressTest):
 
     def test_curl_and_python_over_ended_tls_with_and_without_root(self):
         for command in ("curl -sS -m 30 https://allowed.test/x", "sudo curl -sS -m 30 https://allowed.test/x", "curl -sS -m 30 http://allowed.test/x",
-                        "python3 -c \"import urllib.request as u; print(u.urlopen('https://allowed.test/x', timeout=30).read().decode(), end='')\""):
+                        "python3 -c \"import urllib.request as u; print(u.urlopen('https://allowed.test/x', timeout=30).read().decode(), end='')\"",
+                        "python3 -c \"from pip._vendor import requests; print(requests.get('https://allowed.test/x', timeout=30).text, end='')\""):
             code, out, err = self.run_in(command)
             self.assertEqual((code, out), (0, "shared GET allowed.test /x\n"), err)
 
@@ -120,8 +120,6 @@ class Egress(EgressTest):
 
     def test_the_gateways_end_is_the_networks_end_until_it_returns(self):
         self.assertEqual(self.run_in("curl -sS -m 30 http://allowed.test/")[0], 0)
-        done = threading.Event()
-        self.addCleanup(done.set)
         self.server.kill_role("egress")
         self.server.wait_for(lambda: self.api.ok("GET", f"{self.sandbox.path}/egress")["serving"], 30, "the hand-over to the new gateway")
         code, out, err = self.run_in("curl -sS -m 30 https://allowed.test/again")

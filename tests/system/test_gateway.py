@@ -12,7 +12,8 @@ import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import grpc_files
+import guest_files
+import real_servers
 from api_client import Sandbox
 from egress_case import EgressTest
 from space_server import BINARY
@@ -34,13 +35,32 @@ for method in ("Fail", "Forbidden"):
 ''' % GRPC_PORT
 
 
+WEBSOCKET = r'''
+import socket, ssl, sys
+s = ssl.create_default_context().wrap_socket(socket.create_connection(("allowed.test", 443), 30), server_hostname="allowed.test")
+s.sendall(f"GET {sys.argv[1]} HTTP/1.1\r\nHost: allowed.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
+head = b""
+while b"\r\n\r\n" not in head: head += s.recv(1000)
+print(head.decode(errors="replace"), flush=True)
+if b" 101 " not in head: sys.exit()
+frame = b"\x82\x84maskdata"
+s.sendall(frame)
+if s.recv(100) == frame: print("echoed", flush=True)
+try: s.recv(100)
+except OSError: pass
+print("over", flush=True)
+'''
+
+
 class Gateway(EgressTest):
     @classmethod
     def zone(cls):
         cls.six = f"2a11:{random.randint(1, 65000):x}:{random.randint(1, 65000):x}::"
         cls.net.zone["six.test"] = cls.six + "3"
         cls.net.zone["grpc.test"] = cls.net.shared
-        cls.policy = {"mode": "allowlist", "rules": [*EgressTest.policy["rules"], {"id": "six", "name": "six.test"}, {"id": "six-range", "cidr": cls.six + "/64", "ports": [8080], "protocol": "http"},
+        cls.net.zone["db.test"] = cls.net.zone["ssh.test"] = cls.net.own
+        cls.policy = {"mode": "allowlist", "rules": [*EgressTest.policy["rules"], {"id": "database", "name": "db.test", "protocol": "tcp", "ports": [5432]},
+                                                     {"id": "ssh", "name": "ssh.test", "protocol": "tcp", "ports": [22]}, {"id": "six", "name": "six.test"}, {"id": "six-range", "cidr": cls.six + "/64", "ports": [8080], "protocol": "http"},
                                                      {"id": "grpc", "name": "grpc.test", "protocol": "https", "ports": [GRPC_PORT], "paths": ["/test.Echo/Say", "/test.Echo/Count", "/test.Echo/Chat", "/test.Echo/Fail"]}]}
 
     @classmethod
@@ -85,7 +105,7 @@ class Gateway(EgressTest):
 
     def test_grpc_over_the_path_where_tls_ends(self):
         self.upstream("grpc", self.net.shared, GRPC_PORT)
-        self.sandbox.write("/home/user/grpc.tgz", grpc_files.pack())
+        self.sandbox.write("/home/user/grpc.tgz", guest_files.grpc())
         self.sandbox.write("/home/user/call.py", GRPC_CLIENT.encode())
         code, out, err = self.run_in("mkdir -p g && tar xzf grpc.tgz -C g && PYTHONPATH=g LD_LIBRARY_PATH=g/lib python3 call.py", timeout=180)
         lines = out.splitlines()
@@ -95,6 +115,49 @@ class Gateway(EgressTest):
         self.assertTrue(lines[4].startswith("Forbidden StatusCode.PERMISSION_DENIED"), lines)
         entries = [e for e in self.log() if e.get("name") == "grpc.test" and e["kind"] == "request"]
         self.assertTrue(any(e["protocol"] == "h2" and e["path"] == "/test.Echo/Chat" and e["rule"] == "grpc" and e["credential"] == "api" for e in entries), entries)
+
+    @unittest.skipUnless(real_servers.PSQL, "postgresql-15 is not installed")
+    def test_postgresql_over_a_rule_for_its_port(self):
+        server = real_servers.postgres(self.net, self.net.own)
+        self.addCleanup(server.close)
+        self.sandbox.write("/home/user/psql.tgz", guest_files.program(real_servers.PSQL))
+        self.sandbox.write("/home/user/upstream.pem", self.net.ca.read_bytes())
+        code, out, err = self.run_in("mkdir -p p && tar xzf psql.tgz -C p")
+        self.assertEqual(code, 0, err)
+        # Its TLS begins inside its own protocol: passed on unread, so that the client sees the server's own certificate.
+        psql = "LD_LIBRARY_PATH=p/lib PGCONNECT_TIMEOUT=30 p/bin/psql -At -U postgres 'host=db.test port={} sslmode=verify-full sslrootcert=upstream.pem' -c \"{}\""
+        code, out, err = self.run_in(psql.format(5432, "create table t as select generate_series(1, 1000) n; select sum(n), (select ssl from pg_stat_ssl where pid = pg_backend_pid()) from t"))
+        self.assertEqual((code, out.split()[-1]), (0, "500500|t"), err)
+        begun = time.monotonic()
+        self.assertNotEqual(self.run_in(psql.format(5433, "select 1"))[0], 0)
+        self.assertLess(time.monotonic() - begun, 15, "a refusal, not a time limit")
+        self.assertTrue(any(e.get("rule") == "database" and e["verdict"] == "allow" and e.get("bytes_down", 0) > 500 for e in self.log()))
+
+    @unittest.skipUnless(real_servers.SSHD.exists(), "openssh-server is not installed")
+    def test_ssh_and_git_over_it(self):
+        server, key = real_servers.sshd(self.net, self.net.own)
+        self.addCleanup(server.close)
+        self.sandbox.write("/home/user/key", key)
+        ssh = "ssh -i ~/key -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=30"
+        code, out, err = self.run_in(f"chmod 600 key; {ssh} root@ssh.test 'echo over there'")
+        self.assertEqual((code, out), (0, "over there\n"), err)
+        repository = self.net.folder / "www/pkg/tiny.git"
+        code, out, err = self.run_in(f"export GIT_SSH_COMMAND='{ssh}'; git clone -q ssh://root@ssh.test{repository} over-ssh && cd over-ssh && cat README && echo more >more && git add more"
+                                     " && git -c user.name=t -c user.email=t@example.org commit -q -m more && git push -q origin HEAD:pushed")
+        self.assertEqual((code, out), (0, "tiny\n"), err)
+        self.assertIn("pushed", subprocess.run(["git", "-C", repository, "branch"], capture_output=True, text=True, check=True).stdout)
+        code, out, err = self.run_in(f"{ssh} -p 2222 root@ssh.test true; {ssh} root@allowed.test true")
+        self.assertNotEqual(code, 0)
+
+    def test_a_websocket_inside_ended_tls_until_its_rule_goes(self):
+        with self.api.create(egress={"policy": {"mode": "allowlist", "rules": [{"name": "allowed.test", "methods": ["GET"], "paths": ["/ws"]}]}}) as other:
+            other.write("/home/user/ws.py", WEBSOCKET.encode())
+            held = other.start(["python3", "/home/user/ws.py", "/ws"]).in_background()
+            held.until(lambda r: b"echoed" in r.stdout, timeout=60)
+            self.assertIn(b"HTTP/1.1 101", held.result.stdout)
+            self.api.ok("PUT", f"{other.path}/egress", {"policy": {"mode": "allowlist", "rules": [{"name": "allowed.test", "methods": ["GET"], "paths": ["/other"]}]}})
+            held.until(lambda r: b"over" in r.stdout, timeout=15)
+            self.assertIn(b"HTTP/1.1 403", other.run(["python3", "/home/user/ws.py", "/ws"]).stdout)
 
     def test_an_address_means_the_same_name_in_everything_that_comes_out_of_a_checkpoint(self):
         with self.api.create(egress={"policy": self.policy}) as parent:

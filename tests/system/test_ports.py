@@ -110,6 +110,23 @@ class Ports(SandboxTest):
         self.assertEqual(self.cli("port", "close", self.sandbox.id, "8080").returncode, 0)
         self.assertEqual(self.ask(self.path(), key=False)[0], 401)
 
+    def test_a_traffic_token_opens_the_ports_of_its_sandbox_alone_and_wakes_it(self):
+        token = self.cli("port", "token", self.sandbox.id).stdout.decode().strip()
+        answer = self.api.ok("POST", f"{self.sandbox.path}/traffic-token")
+        self.assertEqual(answer, {"token": token, "header": "Space-Traffic-Token"})
+        status, text = self.ask(self.path(), key=False, headers=[(answer["header"], token)])
+        self.assertEqual(status, 200, text)
+        self.assertNotIn(token, text.decode(), "the guest does not see it")
+        self.assertEqual(self.ask(self.path(), key=False, headers=[(answer["header"], token[:-1] + ("0" if token[-1] != "0" else "1"))])[0], 401)
+        self.api.ok("POST", f"{self.sandbox.path}/pause", {}, {"Prefer": "wait=60"})
+        self.assertEqual(self.ask(self.path(), key=False, headers=[(answer["header"], "x" * len(token))])[0], 401)
+        self.assertEqual(self.sandbox.get()["state"], "paused", "a wrong token wakes nobody")
+        self.assertEqual(self.ask(self.path("/awake"), key=False, headers=[(answer["header"], token)])[0], 200)
+        with self.api.create() as other:
+            self.assertNotEqual(self.api.ok("POST", f"{other.path}/traffic-token")["token"], token)
+            self.assertEqual(self.ask(f"/v1/sandboxes/{other.id}/ports/8080/", key=False, headers=[(answer["header"], token)])[0], 401)
+        self.assertRefused(self.api.call("POST", f"/v1/sandboxes/{'z' * 20}/traffic-token"), 404, "sandbox_not_found")
+
     def test_what_is_no_port(self):
         for port, status, code in ((9999, 503, "port_closed"), (49983, 404, "port_not_found"), (0, 404, "port_not_found"), ("080", 404, "port_not_found"), (65536, 404, "port_not_found")):
             found, text = self.ask(self.path("/", port))
