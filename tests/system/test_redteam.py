@@ -1,11 +1,14 @@
 """The adversarial suite itself: it finds what gets through, it does not believe an attack without a control, it is whole, and an outsider's
 attack is one file."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,6 +19,7 @@ BUDGET_S = 300
 SUITE = ROOT / "tests" / "adversarial"
 sys.path.insert(0, str(SUITE))
 
+import lanes  # noqa: E402
 import redteam  # noqa: E402
 import report  # noqa: E402
 from framework import REGISTRY, Attack, OutOfTime, Trial  # noqa: E402
@@ -94,6 +98,82 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(report.summary_of(missing, 1, facts)["missing"], 3)
         self.assertIn("Accelerator: **tcg**", report.as_markdown(missing, report.summary_of(missing, 1, facts)))
         self.assertEqual(ElementTree.fromstring(report.as_junit(missing, report.summary_of(missing, 1, facts))).get("skipped"), "3")
+
+
+class EmptyWorld(QuietWorld):
+    """`left`: what putting it away would leave behind."""
+
+    left = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def close(self):
+        if self.left:
+            raise AssertionError(self.left)
+
+    def facts(self):
+        return {"accelerator": "none"}
+
+
+class Lanes(unittest.TestCase):
+    def run_lanes(self, attacks, seconds=60, world=EmptyWorld):
+        def try_one(attack, world):
+            trial = Trial(attack, world)
+            trial.run()
+            return trial
+        with contextlib.redirect_stderr(io.StringIO()):
+            return lanes.run(attacks, lanes.Clock(seconds), world, try_one)
+
+    def attacks(self, count, alone=0):
+        def slow(t):
+            begun = time.monotonic()
+            time.sleep(0.05)
+            t.figure("where and when", [os.getpid(), begun, time.monotonic()])
+            good(t)
+        made = [Attack((f"F{n:02}",), slow, (), 1, False, alone=n < alone) for n in range(count)]
+        for one in made:
+            one.name = one.ids[0]
+        return made
+
+    def test_every_attack_is_tried_once_and_some_side_by_side(self):
+        trials, facts, left_behind = self.run_lanes(self.attacks(12, alone=2))
+        self.assertEqual(sorted(one.attack.name for one in trials), [f"F{n:02}" for n in range(12)])
+        self.assertEqual({one.verdict for one in trials}, {"blocked"})
+        self.assertEqual((facts, left_behind), ({"accelerator": "none"}, []))
+        where = {one.attack.name: one.figures["where and when"] for one in trials}
+        self.assertEqual(len({pid for pid, _, _ in where.values()}), lanes.LANES)
+        alone = [where.pop("F00"), where.pop("F01")]
+        self.assertGreaterEqual(min(begun for _, begun, _ in alone), max(over for _, _, over in where.values()))
+
+    def test_what_the_time_was_not_enough_for_is_not_tried(self):
+        trials, _, left_behind = self.run_lanes(self.attacks(8), seconds=4)
+        self.assertEqual((trials, left_behind), ([], []))
+
+    def test_what_worlds_leave_behind_is_told_and_the_trials_kept(self):
+        class Leaving(EmptyWorld):
+            left = "a namespace"
+        trials, _, left_behind = self.run_lanes(self.attacks(8), world=Leaving)
+        self.assertEqual((len(trials), left_behind), (8, ["a namespace"] * lanes.LANES))
+
+    def test_an_attack_that_does_not_come_back_is_broken_off_also_while_it_puts_things_away(self):
+        def hang(t):
+            try:
+                time.sleep(30)
+            finally:
+                time.sleep(30)
+        trial = Trial(Attack(("F24",), hang, (), 1, False), QuietWorld())
+        tidying, redteam.TIDYING_S = redteam.TIDYING_S, 0.2
+        try:
+            begun = time.monotonic()
+            redteam.limited(0.2, trial.run)
+        finally:
+            redteam.TIDYING_S = tidying
+        self.assertLess(time.monotonic() - begun, 5)
+        self.assertEqual(trial.verdict, "broken")
 
 
 class Catalogue(unittest.TestCase):

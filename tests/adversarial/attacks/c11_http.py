@@ -214,12 +214,12 @@ def fields(t):
     gate.go()
     before = worker_memory(world)
     gate = Gate(t, world.sandbox())
-    size = 10000 if world.long else 200
+    size = 10000 if world.long else 64
     gate.attempt(f"C32: {size} MB of zeros", command(f"curl -sS -m 20 -o /dev/null https://odd.secret.test{do(labelled.format('gzip'), ['zeros', size])}", 30), lambda seen: False)
     gate.go()
     grown = worker_memory(world) - before
     t.figure("gateway grew by, MiB, for a bomb", grown)
-    t.attempt("C32: the gateway holds what a bomb becomes", grown > 120, f"{grown} MiB")
+    t.attempt("C32: the gateway holds what a bomb becomes", grown > min(size / 2, 120), f"{grown} MiB")
 
 
 def worker_memory(world):
