@@ -84,7 +84,7 @@ def elsewhere(t):
     for status in ("302 Found", "307 Temporary Redirect", "308 Permanent Redirect"):
         for place in ("https://odd.test/followed-{m}", "https://allowed.test/followed-{m}", "http://odd.secret.test/followed-{m}", "https://evil.test/followed-{m}"):
             to = do(f"HTTP/1.1 {status}\r\nLocation: {place.replace('{m}', 'on')}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            gate.attempt(f"C27: {status} to {place.split('/followed')[0]}", command(f"curl -sS -L -m 12 --post301 --post302 -d body https://odd.secret.test{to}"), lambda seen: False)
+            gate.attempt(f"C27: {status} to {place.split('/followed')[0]}", command(f"curl -sS -L -m 20 --post301 --post302 -d body https://odd.secret.test{to}"), lambda seen: False)
     gate.go()
     for entry in world.net.since(world.mark):
         if str(entry.get("path", "")).startswith("/followed"):
