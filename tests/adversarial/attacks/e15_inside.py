@@ -10,6 +10,7 @@ from pathlib import Path
 import leaks
 from framework import attack
 from gate import Gate, command, get
+from i01_copies import clock_off
 
 CHAIN = "echo | timeout 15 openssl s_client -showcerts -connect {0}:443 -servername {0} 2>/dev/null | sed -n '/BEGIN CERT/,/END CERT/p'"
 CA = "/usr/local/share/ca-certificates/space-egress.crt"
@@ -168,7 +169,7 @@ def clocks(t):
         gate.go()
         box.change("suspend")
         box.change("wake")
-        off = abs(float(t.guest(box, "date +%s.%N").stdout) - time.time())
+        off = clock_off(box)
         t.attempt("the clock is wrong after a suspension", off > 2, off)
         gate = Gate(t, box, threads=3)
         for name, line in tools.items():

@@ -183,6 +183,13 @@ def one_moment(t):
             world.drop(one)
 
 
+def clock_off(box):
+    """Seconds by which a guest's clock is surely wrong, however long the question took."""
+    before = time.time()
+    says = float(box.output("date +%s.%N"))
+    return max(before - says, says - time.time(), 0.0)
+
+
 @attack("I10", seconds=90)
 def time_travel(t):
     """A sleep of the machine: tokens, limits and clocks go by the host's time"""
@@ -206,9 +213,9 @@ def time_travel(t):
         # The limit counts the time that a sandbox runs, so the rest of it begins now.
         short.api.call("POST", short.path + "/resume", {}, {"Prefer": "wait=30"})
         resumed = time.monotonic()
-        off = abs(float(box.output("date +%s.%N")) - time.time())
+        off = clock_off(box)
         t.figure("clock after the sleep, s off", round(off, 2))
-        t.attempt("the clock is more than a second off", off > 1.5, off)
+        t.attempt("the clock is more than a second off", off > 1, off)
         length = len(reader.result.stdout)
         reader.until(lambda result: len(result.stdout) > length + 100, 30)
         lines = [tuple(map(float, line.split())) for line in reader.result.stdout.decode().splitlines()[:-1]]
