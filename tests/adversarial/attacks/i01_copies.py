@@ -39,7 +39,7 @@ def twins(t):
         box.output("while ! [ -s /dev/shm/drawn ]; do sleep 0.1; done")
         reader.until(lambda result: result.events, 20)
         children = forks(box, 16 if world.long else 3)
-        drawn = [one.output("sleep 0.4; cat /dev/shm/drawn").split("\n") for one in (*children, box)]
+        drawn = [one.output("sleep 0.4; cat /dev/shm/drawn; pkill -f '[d]raw.py'").split("\n") for one in (*children, box)]
         common = 0
         while all(common < len(lines) for lines in drawn) and len({lines[common] for lines in drawn}) == 1:
             common += 1
@@ -52,8 +52,10 @@ def twins(t):
         # The first words of a program that was waiting: here the first line after the load is written within milliseconds of it.
         facts = {"machine id": "cat /etc/machine-id", "boot id": "cat /proc/sys/kernel/random/boot_id", "host name": "hostname", "its own id": "echo $SPACE_SANDBOX_ID", "TLS's random": "openssl rand -hex 16",
                  "a key of SSH": "ssh-keygen -q -t ed25519 -N '' -f /tmp/k-$RANDOM$RANDOM <<<y >/dev/null; cat /tmp/k-*.pub | cut -c1-80", "python's hash": "python3 -c 'print(hash(str()) + hash(\"x\"))'"}
-        for what, command in facts.items():
-            seen = [one.run(["bash", "-c", command], timeout=40).stdout for one in (*children, box)]
+        asked = "; ".join(f"({command}) | tr '\\n' ' '; echo" for command in facts.values())  # a line each
+        told = [one.run(["bash", "-c", asked], timeout=60).stdout.split(b"\n") for one in (*children, box)]
+        for number, what in enumerate(facts):
+            seen = [lines[number].strip() for lines in told]
             t.control(f"each says its {what}", all(seen), seen[:2])
             if what == "boot id":
                 t.note(f"{what}: {'one for all copies' if len(set(seen)) == 1 else 'different'}")
@@ -136,7 +138,7 @@ def one_moment(t):
     try:
         box.write("/tmp/count.py", COUNT.encode(), user="root")
         counter = box.start(["python3", "/tmp/count.py"], user="root").in_background()
-        noise = box.start("yes | head -c 200000000", time_limit_ms=60000).in_background()
+        noise = box.start("while :; do head -c 100000 /dev/zero | tr '\\0' y; sleep 0.1; done").in_background()
         echo = box.start(["cat"], stdin=True)
         back = echo.in_background()
         stop = threading.Event()
