@@ -174,7 +174,6 @@ void wipe_fields(http::Headers& headers) {
 Scrubber::Scrubber(const Injection& injection) : patterns_(injection.patterns) {
   // The longest first, so that a form that holds another one goes whole.
   std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) { return a->view().size() > b->view().size(); });
-  if (!patterns_.empty()) most_held_ = patterns_.front()->view().size() - 1;
 }
 
 void Scrubber::replace(std::string& text) {
@@ -187,26 +186,32 @@ void Scrubber::replace(std::string& text) {
   }
 }
 
+std::size_t Scrubber::begins_secret() const {
+  std::size_t longest = 0;
+  for (const auto& pattern : patterns_) {
+    const std::string_view secret = pattern->view();
+    for (std::size_t n = std::min(secret.size() - 1, held_.size()); n > longest; --n)
+      if (held_[held_.size() - n] == secret[0] && std::string_view(held_).substr(held_.size() - n) == secret.substr(0, n)) longest = n;
+  }
+  return longest;
+}
+
 std::string Scrubber::push(std::string_view bytes) {
   held_.append(bytes);
   replace(held_);
-  const auto line = std::find_if(held_.rbegin(), held_.rend(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
-  const std::size_t keep = std::min(static_cast<std::size_t>(line - held_.rbegin()), most_held_);
-  const std::size_t gone = held_.size() - keep;
-  std::string out = gone > released_ ? held_.substr(released_, gone - released_) : std::string();
-  held_.erase(0, gone);
-  released_ -= std::min(released_, gone);
+  std::size_t keep = 0;
+  if (in_turns_) {
+    keep = begins_secret();
+  } else if (active()) {
+    const auto control = std::find_if(held_.rbegin(), held_.rend(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
+    keep = std::min(static_cast<std::size_t>(control - held_.rbegin()), patterns_.front()->view().size() - 1);  // the longest
+  }
+  std::string out = held_.substr(0, held_.size() - keep);
+  held_.erase(0, held_.size() - keep);
   return out;
 }
 
-std::string Scrubber::release() { return held_.substr(std::exchange(released_, held_.size())); }
-
-std::string Scrubber::finish() {
-  std::string out = release();
-  held_.clear();
-  released_ = 0;
-  return out;
-}
+std::string Scrubber::finish() { return std::exchange(held_, {}); }
 
 std::string Scrubber::whole(std::string_view text) {
   std::string out(text);

@@ -1,7 +1,6 @@
 // Credentials inside a worker: put into requests that a binding covers, and taken out of what comes back.
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,29 +40,27 @@ Checked<Injection> inject(const CredentialTable& table, const Settings& settings
 void wipe_fields(http::Headers& headers);
 
 // Replaces secrets in a stream by as many asterisks, so that lengths stay. What could be the beginning of a secret is held back until
-// more comes. How much that is depends on what the guest may know (no secret has a control byte), never on the secret: else an upstream that
-// repeats a guest's guess would tell by a late piece that the guess begins the secret.
+// more comes: all that follows the last control byte, which no secret has, up to the length of one. That is nothing that a secret decides:
+// else an upstream that repeats a guest's guess would tell by a late piece that the guess begins the secret.
 class Scrubber {
  public:
-  // After so long without more, what is held back goes on.
-  static constexpr std::chrono::milliseconds kPatience{20};
   Scrubber() = default;
   explicit Scrubber(const Injection& injection);
   bool active() const { return !patterns_.empty(); }
+  // For a stream in which both sides take turns (WebSocket, gRPC) and nothing may wait that need not: only what does begin a secret is held back.
+  void take_turns() { in_turns_ = true; }
   std::string push(std::string_view bytes);  // what may be passed on now
-  bool holds_back() const { return held_.size() > released_; }
-  std::string release();                     // what is held back; a secret that began in it is still known by its rest
-  std::string finish();                      // the same, at the end
+  std::string finish();                      // the rest
   bool found() const { return found_; }
   // All at once, for a header's value.
   std::string whole(std::string_view text);
 
  private:
   void replace(std::string& text);
+  std::size_t begins_secret() const;  // the length of the longest end of held_ that a secret begins with
   std::vector<std::shared_ptr<const Secret>> patterns_;
   std::string held_;
-  std::size_t released_ = 0;  // of held_, from its beginning: gone out already
-  std::size_t most_held_ = 0;
+  bool in_turns_ = false;
   bool found_ = false;
 };
 

@@ -46,8 +46,7 @@ ssize_t give_to_upstream(nghttp2_session*, std::int32_t id, std::uint8_t* into, 
 }  // namespace
 
 Http2Session::Http2Session(Flow& flow, http::Stream& guest, Upstream& upstream, std::optional<Error> dead)
-    : flow_(flow), guest_(guest), upstream_(upstream), dead_(std::move(dead)), wake_down_(flow.sandbox().services().executor), wake_up_(flow.sandbox().services().executor),
-      wake_held_(flow.sandbox().services().executor) {
+    : flow_(flow), guest_(guest), upstream_(upstream), dead_(std::move(dead)), wake_down_(flow.sandbox().services().executor), wake_up_(flow.sandbox().services().executor) {
   flow_.on_reconsider = [this] { reconsider(); };
 }
 
@@ -70,7 +69,6 @@ Http2Stream* Http2Session::by_upstream(std::int32_t id) {
 void Http2Session::wake() {
   wake_down_.notify_all();
   wake_up_.notify_all();
-  wake_held_.notify_all();
 }
 
 void Http2Session::stop() {
@@ -89,8 +87,7 @@ asio::awaitable<void> Http2Session::run() {
     up_ = *up;
   }
   if (up_) {
-    co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_) && read_from(*upstream_.stream, up_, false) && write_to(*upstream_.stream, up_, wake_up_) &&
-              release_held());
+    co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_) && read_from(*upstream_.stream, up_, false) && write_to(*upstream_.stream, up_, wake_up_));
   } else {
     co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_));
   }
@@ -157,25 +154,6 @@ asio::awaitable<void> Http2Session::write_to(http::Stream& to, nghttp2_session* 
   to.cancel();
   if (&to == &guest_ && upstream_.stream) upstream_.stream->cancel();
   if (&to != &guest_) guest_.cancel();
-}
-
-// Passes on what the scrubbers of streams hold back once nothing more came for a while.
-asio::awaitable<void> Http2Session::release_held() {
-  while (!stopped_ && !flow_.is_cut()) {
-    bool holding = false;
-    for (auto& [id, stream] : streams_) {
-      if (!stream->scrubber.holds_back() || stream->down_ended) continue;
-      if (std::chrono::steady_clock::now() - stream->came < Scrubber::kPatience) {
-        holding = true;
-        continue;
-      }
-      stream->down.add(stream->scrubber.release());
-      (void)nghttp2_session_resume_data(down_, stream->guest_id);
-      wake_down_.notify_all();
-    }
-    if (holding) co_await sleep_for(Scrubber::kPatience);
-    else co_await wake_held_.wait();
-  }
 }
 
 void Http2Session::reconsider() {
@@ -354,6 +332,7 @@ void Http2Session::answer_head_done(std::int32_t upstream_id, bool ended) {
     stream->inflater = std::move(*inflater);
     headers.remove("content-encoding");
   }
+  if (headers.get("content-type").starts_with("application/grpc")) stream->scrubber.take_turns();
   strip_response(headers);
   if (const auto length = std::find_if(fields.begin(), fields.end(), [](const auto& f) { return f.first == "content-length"; }); length != fields.end() && !stream->inflater)
     headers.set("content-length", length->second);
@@ -383,12 +362,8 @@ void Http2Session::answer_data(std::int32_t upstream_id, std::string_view bytes)
     if (!inflate(*stream, bytes, false, plain)) return;
     bytes = plain;
   }
-  if (stream->scrubber.active()) {
-    stream->came = std::chrono::steady_clock::now();
-    stream->down.add(stream->scrubber.push(bytes));
-  } else {
-    stream->down.add(bytes);
-  }
+  if (stream->scrubber.active()) stream->down.add(stream->scrubber.push(bytes));
+  else stream->down.add(bytes);
   (void)nghttp2_session_resume_data(down_, stream->guest_id);
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -54,7 +53,6 @@ struct Http2Stream {
   CheckedRequest request;
   std::string credentials;      // their names
   Scrubber scrubber;
-  std::chrono::steady_clock::time_point came;  // the last piece that it saw
   std::unique_ptr<Inflater> inflater;  // of an answer that is searched for secrets and came compressed
   std::size_t unconsumed = 0;          // with it: compressed bytes whose window opens when all that they gave went out
   Waiting up, down;
@@ -105,7 +103,6 @@ class Http2Session {
   void reconsider();
   asio::awaitable<void> read_from(http::Stream& from, nghttp2_session* session, bool up);
   asio::awaitable<void> write_to(http::Stream& to, nghttp2_session* session, Signal& wake);
-  asio::awaitable<void> release_held();
   void wake();
   void stop();
 
@@ -117,7 +114,7 @@ class Http2Session {
   nghttp2_session* up_ = nullptr;    // client, toward the upstream; nullptr when dead
   std::map<std::int32_t, std::unique_ptr<Http2Stream>> streams_;  // by guest_id
   std::map<std::int32_t, std::int32_t> by_upstream_;
-  Signal wake_down_, wake_up_, wake_held_;
+  Signal wake_down_, wake_up_;
   bool stopped_ = false;
 };
 

@@ -258,21 +258,8 @@ Task<> HttpExchange::copy_body(const http::Head& answer, std::string head, bool 
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
   const std::span<std::byte> into(buffer.get(), room);
   while (!flow_.is_cut()) {
-    if (scrubber_.holds_back() && upstream_.in.empty()) {
-      const bool more = co_await wait_for_data(*upstream_.stream, Scrubber::kPatience);
-      if (!more) {
-        const std::string released = scrubber_.release();
-        outcome_.bytes_down += released.size();
-        const bool sent = co_await to_guest(head, released, chunked, false);
-        if (!sent) co_return guest_left();
-        head.clear();
-      }
-    }
     const auto piece = co_await body.read(*upstream_.stream, upstream_.in, into);
-    if (piece.fault != http::BodyReader::Piece::Fault::none) {
-      if (scrubber_.holds_back()) (void)co_await to_guest(head, scrubber_.finish(), chunked, false);  // what came is the guest's
-      co_return upstream_error("upstream_closed", "its answer broke off");
-    }
+    if (piece.fault != http::BodyReader::Piece::Fault::none) co_return upstream_error("upstream_closed", "its answer broke off");
     stall_.set(kStall);
     const bool last = body.done();
     std::string_view data(reinterpret_cast<const char*>(buffer.get()), piece.bytes);
@@ -329,7 +316,10 @@ asio::awaitable<void> HttpExchange::websocket(const http::Head& answer_head) {
   SpliceOptions options;
   options.first_up = guest_in_.view();
   options.first_down = upstream_.in.view();
-  if (scrubber_.active()) options.scrubber = &scrubber_;
+  if (scrubber_.active()) {
+    scrubber_.take_turns();
+    options.scrubber = &scrubber_;
+  }
   const std::uint64_t up = flow_.bytes_up, down = flow_.bytes_down;
   co_await splice(flow_, guest_, *upstream_.stream, std::move(options));
   outcome_.bytes_up += flow_.bytes_up - up;

@@ -165,12 +165,10 @@ TEST_F(Injecting, ScrubsSecretsInEveryFormHoweverTheyAreCut) {
   }
   Scrubber prompt(*injection);
   EXPECT_EQ(prompt.push("data: x\n\n"), "data: x\n\n");  // an event stream is not held up
-  // A secret whose first half has gone out already is known by its rest.
-  EXPECT_EQ(prompt.push("before s3cr3t/val"), "");
-  EXPECT_TRUE(prompt.holds_back());
-  EXPECT_EQ(prompt.release(), "before s3cr3t/val");
-  EXPECT_FALSE(prompt.holds_back());
-  EXPECT_EQ(prompt.push("ue+1234 after\n"), "******* after\n");
+  Scrubber in_turns(*injection);
+  in_turns.take_turns();
+  EXPECT_EQ(in_turns.push("and you? s3cr3t/val"), "and you? ");  // nor is a frame of a WebSocket, but for what begins a secret
+  EXPECT_EQ(in_turns.push("ue+1234"), "*****************");
 }
 
 TEST_F(Injecting, ScrubsWithoutTellingHowMuchOfAGuessIsRight) {

@@ -2,12 +2,10 @@
 
 #include <array>
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <cerrno>
 #include <string>
 #include <sys/socket.h>
 
-#include "base/async.h"
 #include "egress/tls_stream.h"
 
 namespace space::egress {
@@ -37,12 +35,6 @@ asio::awaitable<boost::system::error_code> wait_for_data(http::Stream& stream) {
   if (!stream.is_plain()) co_return co_await tls(stream).wait();
   const auto [error] = co_await stream.socket().async_wait(http::Socket::wait_read, kAsTuple);
   co_return error;
-}
-
-asio::awaitable<bool> wait_for_data(http::Stream& stream, std::chrono::milliseconds limit) {
-  using namespace asio::experimental::awaitable_operators;
-  const auto first = co_await (wait_for_data(stream) || sleep_for(limit));
-  co_return first.index() == 0;
 }
 
 asio::awaitable<boost::system::error_code> write_from_shared(http::Stream& stream, std::string_view bytes) {

@@ -2,7 +2,6 @@
 // say then holds no buffer, and one buffer of the worker serves all of them in turn.
 #pragma once
 
-#include <chrono>
 #include <span>
 #include <string_view>
 
@@ -14,8 +13,6 @@ namespace space::egress {
 http::Transfer read_now(http::Stream& stream, std::span<char> into);
 // Returns when read_now has something to say, be it an end or an error.
 asio::awaitable<boost::system::error_code> wait_for_data(http::Stream& stream);
-// The same for so long; false when the time was over first.
-asio::awaitable<bool> wait_for_data(http::Stream& stream, std::chrono::milliseconds limit);
 // Writes all. When it waits for the first time it has a copy of what is left, so that `bytes` may be used for something else.
 asio::awaitable<boost::system::error_code> write_from_shared(http::Stream& stream, std::string_view bytes);
 

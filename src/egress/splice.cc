@@ -43,16 +43,6 @@ asio::awaitable<void> pump(Flow& flow, http::Stream& from, http::Stream& to, boo
     if (first.empty()) {
       const http::Transfer got = read_now(from, *scratch);
       if (got.error == asio::error::would_block) {
-        if (scrubber && scrubber->holds_back()) {
-          const bool more = co_await wait_for_data(from, Scrubber::kPatience);
-          if (more) continue;
-          clean = scrubber->release();
-          const auto unsent = co_await write_from_shared(to, clean);
-          if (unsent) {
-            from.reset();
-            co_return;
-          }
-        }
         const auto failed = co_await wait_for_data(from);
         if (failed == asio::error::operation_aborted) co_return;
         continue;  // an error is found by reading

