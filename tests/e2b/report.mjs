@@ -28,7 +28,7 @@ async function record(verdict, method, check, note = '') {
   const begun = Date.now()
   let failure = ''
   try {
-    const said = await Promise.race([check(), new Promise((_, no) => setTimeout(() => no(new Error('took over 120 s')), 120_000))])
+    const said = await Promise.race([check(), new Promise((_, no) => setTimeout(() => no(new Error('took over 300 s')), 300_000))])
     if (verdict === 'not there') note = String(said).split('\n')[0]
   } catch (error) {
     failure = `${error?.constructor?.name}: ${error?.message}`

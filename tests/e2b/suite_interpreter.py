@@ -23,7 +23,7 @@ if s is None:
 
 
 def run(code, **options):
-    return s.run_code(code, **{"timeout": 120, "request_timeout": 120, **options})
+    return s.run_code(code, **{"timeout": 240, "request_timeout": 240, **options})
 
 
 @check("Sandbox.run_code")
@@ -91,7 +91,7 @@ context = None
 @check("Sandbox.create_code_context")
 def _():
     global context
-    context = s.create_code_context(language="python", cwd="/tmp", request_timeout=120)
+    context = s.create_code_context(language="python", cwd="/tmp", request_timeout=240)
     same((run("import os; os.getcwd()", context=context).text, run("x", context=context).error.name), ("/tmp", "NameError"))
     raises(SandboxException, lambda: s.create_code_context(cwd="/not/there"))
 
@@ -104,7 +104,7 @@ def _():
 @check("Sandbox.restart_code_context")
 def _():
     run("y = 1", context=context)
-    s.restart_code_context(context.id, request_timeout=120)
+    s.restart_code_context(context.id, request_timeout=240)
     same(run("y", context=context).error.name, "NameError")
 
 

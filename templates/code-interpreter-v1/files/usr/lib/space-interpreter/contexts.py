@@ -151,10 +151,15 @@ class Contexts:
                 del self.defaults[language]
         await context.stop()
 
-    async def warm_up(self):
-        """What a sandbox meets at once: both default contexts, and Python's large libraries loaded, with their font cache made."""
+    async def start_defaults(self):
+        """The contexts that a sandbox meets; gives Python's."""
         python = await self.default("python")
         await self.default("javascript")
+        return python
+
+    async def warm_up(self):
+        """What a sandbox meets at once: the default contexts, and Python's large libraries loaded, with their font cache made."""
+        python = await self.start_defaults()
         async with python.lock:
             async for kind, what in python.kernel.run(WARM_UP, silent=True):
                 if kind == "error":

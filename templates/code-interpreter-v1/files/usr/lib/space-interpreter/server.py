@@ -5,6 +5,7 @@ import datetime
 import json
 import math
 import re
+import sys
 
 import tornado.web
 from tornado.iostream import StreamClosedError
@@ -220,12 +221,19 @@ class Unknown(Handler):
 async def main():
     contexts = Contexts()
     shared = {"contexts": contexts}
-    await contexts.warm_up()
+    again = "--again" in sys.argv
+    if not again:
+        await contexts.warm_up()
     application = tornado.web.Application(
         [("/health", Health, shared), ("/execute", Execute, shared), ("/contexts", ContextList, shared), ("/contexts/([^/]+)", OneContext, shared),
          ("/contexts/([^/]+)/restart", Restart, shared)],
         default_handler_class=Unknown, default_handler_args=shared, log_function=lambda handler: None)
     application.listen(PORT, max_body_size=MOST_BODY, idle_connection_timeout=640)
+    if again:  # somebody waits for an answer more than for warm libraries
+        try:
+            await contexts.start_defaults()
+        except Refused as error:
+            print(error, flush=True)  # whoever asks for one tries again
     await asyncio.Event().wait()
 
 
