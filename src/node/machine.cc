@@ -164,7 +164,7 @@ class RealMachines : public Machines {
     if (!identity.tenant.empty()) shares_.join(machine.id, identity.tenant);
     {
       using namespace asio::experimental::awaitable_operators;
-      auto running = resume(machine, spans);
+      auto running = resume(machine.vm, spans);
       auto admitted = admit(machine.id, identity, spans);
       auto [resumed, authority] = co_await (std::move(running) && std::move(admitted));
       CO_TRY_VOID(std::move(resumed));
@@ -233,12 +233,9 @@ class RealMachines : public Machines {
   }
 
  private:
-  static Task<> resume(Machine& machine, Spans& spans) {
+  static Task<> resume(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
     const Spans::Step step(spans, "resume");
-    // It was made at a small weight; FairShares corrects this one when its tenant has more. An error is the next step's to find.
-    constexpr std::uint32_t kOne = 100;
-    if (!std::exchange(machine.weighed, true)) (void)co_await machine.vm->set_cpu_weight(kOne);
-    co_return co_await machine.vm->resume();
+    co_return co_await vm->resume();
   }
 
   asio::awaitable<std::string> admit(std::string vm, const Identity& identity, Spans& spans) {

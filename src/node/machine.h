@@ -36,7 +36,6 @@ struct Machine {
   std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
   std::shared_ptr<vmm::Vm> vm;
   std::shared_ptr<wire::AgentClient> agent;
-  bool weighed = false;                         // has its share of the processors; from then on that is FairShares' business
   // Called once, on the loop, when the VMM is gone for any reason. Its owner replaces it when the machine changes hands.
   std::shared_ptr<std::function<void()>> on_end = std::make_shared<std::function<void()>>();
   explicit operator bool() const { return vm != nullptr; }

@@ -160,6 +160,7 @@ class Sandboxes {
   // Before anything is begun for what would not fit: some room at all, and as much as the unfrozen part of its disk occupies, where that is
   // to be kept as well.
   Task<> check_room(const SandboxRecord& record, bool with_disk);
+  Task<bool> was_kept(std::shared_ptr<Sandbox> sandbox, std::string operation, std::string checkpoint);
   // What is done for a checkpoint while the guest goes on, side by side. On an error there is no new generation.
   Task<> prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans);
   asio::awaitable<void> note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans);

@@ -115,6 +115,8 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::checkpoint));
   const bool ran = record.state == SandboxState::running;
   Spans spans(parts_.clock);
+  CO_TRY(const bool whole, co_await was_kept(sandbox, operation, checkpoint));
+  if (whole) co_return Done{record, {}};
   CO_TRY(const BasePtr base, co_await base_of(record));
 
   const auto folder = parts_.records.folder(id);
@@ -181,6 +183,22 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (full) merge_soon(sandbox);
   log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
   co_return Done{record, spans.take()};
+}
+
+// A node before this one came as far as the manifest and no further: it is all that a checkpoint is.
+Task<bool> Sandboxes::was_kept(std::shared_ptr<Sandbox> sandbox, std::string operation, std::string checkpoint) {
+  const std::string tenant = sandbox->record.tenant;
+  auto look = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
+  auto found = co_await parts_.disk.run(look);
+  if (!found && found.error().code == "checkpoint_unknown") co_return false;
+  if (!found) co_return fail(std::move(found).error());
+  if (found->manifest.sandbox != sandbox->record.id) co_return fail(other_sandbox());
+  SandboxRecord changed = sandbox->record;
+  changed.checkpoint = checkpoint;
+  changed.last_operation = operation;
+  CO_TRY_VOID(co_await store(changed));
+  sandbox->record = std::move(changed);
+  co_return true;
 }
 
 Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans) {

@@ -143,6 +143,9 @@ class KilledAnywhere(ServerTest):
             self.assertEqual(self.api.call("GET", self.sandbox.path).status, 404)
             self.sandbox = None
             return
+        if kind in ("checkpoint", "snapshot"):
+            listed = [one["id"] for one in self.api.ok("GET", f"/v1/checkpoints?sandbox={self.sandbox.id}")["checkpoints"]]
+            self.assertEqual(operation["checkpoint"] in listed, operation["state"] == "succeeded", operation)
         before, after = OPERATIONS[kind]
         state = self.sandbox.get()["state"]
         self.assertIn(state, ({after} if operation["state"] == "succeeded" else {before}) | ended, operation)

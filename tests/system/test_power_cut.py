@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -133,6 +134,9 @@ class PowerCut(unittest.TestCase):
                     break
             for id in checkpoints:
                 api.call("DELETE", f"/v1/checkpoints/{id}")
+        except Exception:
+            print(server.log_tail(80), file=sys.stderr)  # it goes with the copy
+            raise
         finally:
             server.close()
             subprocess.run(["umount", "-l", place], check=True)
