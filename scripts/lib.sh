@@ -62,6 +62,9 @@ build() {
   else
     nice ninja -C "$root/build/$preset" -j "$jobs" "$@" 2>&1 | show_ninja || die "the build failed; see the errors above"
   fi
+  # While the packages that it was built from are those that are installed.
+  local made=$root/build/$preset/space
+  [[ $preset != release || ! -x $made || $made.cdx.json -nt $made ]] || "$root/scripts/sbom" "$root/build/$preset" >/dev/null || note "there is no bill of materials of this build"
 }
 
 # end_group PID: ends a process that was started with setsid, and everything that it started.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from space_server import BASES, BINARY, ROOT, TEMPLATES, ServerTest, SpaceServer
 
-BUDGET_S = 240
+BUDGET_S = 400
+SLOW = True  # it copies a template store
 COMPONENT_TYPES = {"application", "framework", "library", "container", "platform", "operating-system", "device", "device-driver", "firmware", "file"}
 
 
