@@ -266,7 +266,7 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
     spawned.pop_front();
     *machine.on_end = nullptr;
   } else {
-    auto fresh = co_await machines_.spawn(base, unused);
+    auto fresh = co_await machines_.spawn(base, unused, waiting_.empty());
     if (!fresh) co_return tl::unexpected(std::move(fresh).error());
     machine = std::move(*fresh);
   }
