@@ -61,12 +61,28 @@ def tail(bar, samples, q):
     return quantile(samples, 1 - q if bar.unit in ('MB/s', '1/s') else q)
 
 
+def figure(value):
+    return '' if value is None else f'{value:.4g}'
+
+
 def table(host, rows):
     print(', '.join(f'{k}: {v}' for k, v in host.items()))
     print(f'{"bar":22}{"unit":>8}{"ours":>10}{"p90":>10}{"p99":>10}{"n":>6}{"peer":>10}{"p90":>10}{"p99":>10}{"ratio":>8}{"limit":>12}')
-    text = lambda v: '–' if v is None else f'{v:.4g}'  # noqa: E731
     for r in rows:
         s = r.spread
-        print(f'{r.bar.name:22}{r.bar.unit:>8}{text(r.ours):>10}{text(s.get("p90")):>10}{text(s.get("p99")):>10}{s.get("n", 0):>6}{text(r.peer):>10}'
-              f'{text(s.get("peer_p90")):>10}{text(s.get("peer_p99")):>10}{text(r.ratio):>8}{r.bar.direction + " " + format(r.bar.limit, "g"):>12}'
-              f'  {"holds" if r.holds else "MISSED":7} {r.note}')
+        print(f'{r.bar.name:22}{r.bar.unit:>8}{figure(r.ours):>10}{figure(s.get("p90")):>10}{figure(s.get("p99")):>10}{s.get("n", 0):>6}{figure(r.peer):>10}'
+              f'{figure(s.get("peer_p90")):>10}{figure(s.get("peer_p99")):>10}{figure(r.ratio):>8}{limit(r.bar):>12}  {"holds" if r.holds else "MISSED":7} {r.note}')
+
+
+def markdown(host, rows):
+    print(', '.join(f'{k}: {v}' for k, v in host.items()) + '\n')
+    print('| bar | unit | ours | p90 | p99 | peer | p90 | p99 | ratio | limit | |\n|---|---|---|---|---|---|---|---|---|---|---|')
+    for r in rows:
+        s = r.spread
+        cells = [r.bar.name, r.bar.unit, *map(figure, (r.ours, s.get('p90'), s.get('p99'), r.peer, s.get('peer_p90'), s.get('peer_p99'), r.ratio)), limit(r.bar),
+                 ('holds' if r.holds else 'missed') + (f': {r.note}' if r.note else '')]
+        print('| ' + ' | '.join(cells) + ' |')
+
+
+def limit(bar):
+    return f'{bar.direction} {bar.limit:g}'

@@ -36,7 +36,7 @@ class RealMachines : public Machines {
 
   std::string state_key(const std::string& vmm_build) const override { return vmm_build.empty() ? driver_.state_key() : driver_.state_key_of(vmm_build); }
 
-  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) override {
+  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans, bool ahead) override {
     const std::string id = new_id();
     Spans::Step copying(spans, "overlay");
     auto overlay = co_await pool_.run([&] { return make_overlay(id, *base); });
@@ -47,7 +47,7 @@ class RealMachines : public Machines {
     }
     Spans::Step spawning(spans, "spawn");
     Fd disk = std::move(*overlay);
-    auto vm = co_await bases_.spawn(*base, id, std::move(disk));
+    auto vm = co_await bases_.spawn(*base, id, std::move(disk), ahead);
     spawning.end();
     if (!vm) {
       const Error error = vm.error();
@@ -89,11 +89,7 @@ class RealMachines : public Machines {
     }
     for (Fd& file : parts.disks) spec.disk.push_back({std::move(file), vmm::DiskLayer::Format::qcow2, &file != &parts.disks.back()});
     auto vm = co_await driver_.spawn(std::move(spec));
-    if (vm) {
-      Machine machine = own(id, std::move(parts.base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
-      space::spawn(executor_, hurry(machine.vm));  // nothing is assembled ahead
-      co_return machine;
-    }
+    if (vm) co_return own(id, std::move(parts.base), std::shared_ptr<vmm::Vm>(std::move(*vm)));
     if (auto swept = co_await driver_.sweep(id); !swept) log::warn("vm.sweep_failed", {{"vm", id}, {"error", swept.error()}});
     co_return fail(std::move(vm).error());
   }
@@ -335,7 +331,7 @@ class RealMachines : public Machines {
 }  // namespace
 
 asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm) {
-  (void)co_await vm->set_cpu_weight(kWholeWeight);  // an error is the next step's to find
+  (void)co_await vm->set_cpu_weight(wire::kWholeCpuWeight);  // an error is the next step's to find
 }
 
 std::unique_ptr<Machines> make_machines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases,

@@ -93,8 +93,8 @@ class Machines {
   virtual ~Machines() = default;
   // Of a VM that this build runs; "" is the current one. vmm::Driver::state_key_of.
   virtual std::string state_key(const std::string& /*vmm_build*/) const { return {}; }
-  // A VMM waiting for its load, with a fresh overlay in its pool folder.
-  virtual Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans) = 0;
+  // A VMM waiting for its load, with a fresh overlay in its pool folder. `ahead`: vmm::VmSpec's.
+  virtual Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans, bool ahead) = 0;
   virtual Task<> load(Machine& machine, Spans& spans) = 0;  // waiting → paused
   virtual Task<Machine> assemble(Assembly parts, Spans& spans) = 0;
   virtual Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) = 0;  // waiting → paused
@@ -117,7 +117,7 @@ class Machines {
   virtual Task<> destroy(Machine machine) = 0;
 };
 
-// A VM is made at a small weight (FairShares); from here on somebody waits for it.
+// It was made ahead, at a small weight; from here on somebody waits for it.
 asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm);
 
 // Without a gateway (sim) no machine has a network.

@@ -235,7 +235,10 @@ asio::awaitable<void> Pools::fill_one(std::string key, bool ready, Slot right) {
   if (kinds_.contains(key)) made = co_await make(key, ready);
   --fills_;
   const auto kind = kinds_.find(key);
-  if (kind != kinds_.end()) --(ready ? kind->second.making : kind->second.spawning);
+  if (kind != kinds_.end()) {
+    --(ready ? kind->second.making : kind->second.spawning);
+    kind->second.failed = !made;
+  }
   if (!made && kind != kinds_.end() && !stopping_) {
     log::warn("pool.fill_failed", {{"base", key}, {"error", made.error()}});
     kind->second.not_before = steady_clock::now() + kAfterFailure;
@@ -263,12 +266,12 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
     spawned.pop_front();
     *machine.on_end = nullptr;
   } else {
-    auto fresh = co_await machines_.spawn(base, unused);
+    auto fresh = co_await machines_.spawn(base, unused, waiting_.empty());
     if (!fresh) co_return tl::unexpected(std::move(fresh).error());
     machine = std::move(*fresh);
   }
   if (!ready) co_return machine;
-  begun(machine);
+  if (const auto kind = kinds_.find(key); kind != kinds_.end()) begun(machine, kind->second);
   auto done = co_await machines_.load(machine, unused);
   if (done) {
     // A guest may take long for its first command; a node that is being stopped has no time for that.
@@ -284,9 +287,9 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
   co_return tl::unexpected(std::move(done).error());
 }
 
-void Pools::begun(const Machine& machine) {
+void Pools::begun(const Machine& machine, const Kind& kind) {
   std::erase_if(in_making_, [](const auto& weak) { return weak.expired(); });
-  if (waiting_.empty()) in_making_.push_back(machine.vm);
+  if (waiting_.empty() && !kind.failed) in_making_.push_back(machine.vm);
   else spawn(executor_, hurry(machine.vm));
 }
 

@@ -82,6 +82,7 @@ class Pools {
     std::uint64_t last_use = 0;
     std::size_t making = 0, spawning = 0;                // on their way into `ready` and `spawned`
     std::chrono::steady_clock::time_point not_before{};  // after a failure
+    bool failed = false;                                 // the last one was not made, perhaps for want of processors: the next hurries
     std::size_t wanted = 0;                              // ready ones, by the demand
     std::size_t unused = 0;                              // ready ones that no create took since `counted_from`
     std::chrono::steady_clock::time_point counted_from{};
@@ -96,7 +97,7 @@ class Pools {
   Slot slot();
   void serve();  // those who wait, with what there is
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);
-  void begun(const Machine& machine);  // being made, and not hurried yet
+  void begun(const Machine& machine, const Kind& kind);  // it is being made: whoever waits makes it hurry
   asio::awaitable<void> stopped();  // returns when drain has begun
   void watch(Machine& machine);
   void lost(const std::string& vm_id);

@@ -173,10 +173,11 @@ Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::s
     if (taken.ready) co_return std::move(taken.machine);
     machine = std::move(taken.machine);
   }
-  if (!machine) {
-    CO_TRY(machine, co_await parts_.machines.spawn(base, spans));
+  if (machine) {
+    spawn(executor_, hurry(machine.vm));
+  } else {
+    CO_TRY(machine, co_await parts_.machines.spawn(base, spans, false));
   }
-  spawn(executor_, hurry(machine.vm));
   Result<> loaded;
   if (sandbox->removing) {
     loaded = fail(overtaken());

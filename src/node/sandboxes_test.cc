@@ -312,7 +312,7 @@ TEST_F(SandboxesTest, ARestartFinishesDeletesAndSweepsLeftovers) {
     const auto half = co_await w.sandboxes->create(w.request());
     EXPECT_TRUE(w.records.discard(half->record.id));  // a delete that was cut off after its first step
     Spans spans(system_clock());
-    EXPECT_TRUE(co_await w.machines.spawn(w.bases.base_, spans));  // a pooled VM
+    EXPECT_TRUE(co_await w.machines.spawn(w.bases.base_, spans, true));  // a pooled VM
     const std::string broken = new_id();
     EXPECT_TRUE(make_directories(w.dir.path() / "sandboxes" / broken));
     w.restart();

@@ -9,14 +9,14 @@ std::map<std::string, std::uint32_t> fair_weights(const RunningVms& running) {
   std::map<std::string, std::uint32_t> count;
   for (const auto& [vm, tenant] : running) ++count[tenant];
   std::map<std::string, std::uint32_t> weights;
-  for (const auto& [vm, tenant] : running) weights[vm] = std::max(1U, kWholeWeight / std::bit_ceil(count[tenant]));
+  for (const auto& [vm, tenant] : running) weights[vm] = std::max(1U, wire::kWholeCpuWeight / std::bit_ceil(count[tenant]));
   return weights;
 }
 
 void FairShares::join(const std::string& vm, const std::string& tenant) {
   running_[vm] = tenant;
   const auto others = std::count_if(running_.begin(), running_.end(), [&](const auto& one) { return one.second == tenant; });
-  const std::uint32_t weight = std::max(1U, kWholeWeight / std::bit_ceil(static_cast<std::uint32_t>(others)));
+  const std::uint32_t weight = std::max(1U, wire::kWholeCpuWeight / std::bit_ceil(static_cast<std::uint32_t>(others)));
   told_[vm] = weight;
   spawn(executor_, tell({{vm, weight}}));
   change();

@@ -1,6 +1,5 @@
 // Who gets how much of the processors when there are not enough: each tenant's running sandboxes count as much together as any other
-// tenant's, however many they are. Without that a tenant takes from the others by making more. What is made ahead for nobody yet
-// counts a hundredth of one tenant (warden/cgroup.h).
+// tenant's, however many they are. Without that a tenant takes from the others by making more.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +8,13 @@
 #include <string>
 
 #include "base/async.h"
+#include "wire/warden_client.h"
 
 namespace space::node {
 
-inline constexpr std::uint32_t kWholeWeight = 1'000;  // of a tenant, however many sandboxes it has
-
 using RunningVms = std::map<std::string, std::string>;  // tenant by VM
 
-// Weight of each VM, 1 to kWholeWeight. The number of a tenant's VMs is taken up to a power of two, so that one more rarely changes all.
+// Weight of each VM, 1 to wire::kWholeCpuWeight. The number of a tenant's VMs is taken up to a power of two, so that one more rarely changes all.
 std::map<std::string, std::uint32_t> fair_weights(const RunningVms& running);
 
 // Knows what runs and what the warden was told of it. For node's loop, which it outlives.

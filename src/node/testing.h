@@ -63,7 +63,7 @@ class FakeMachines : public Machines {
   // The folder is what the real one makes and removes; nullptr: no folders.
   explicit FakeMachines(const RecordStore* records = nullptr) : records_(records) {}
 
-  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans&) override {
+  Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans&, bool) override {
     ++busy_;
     most_busy_ = std::max(most_busy_, busy_);
     co_await sleep_for(step_);

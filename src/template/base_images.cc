@@ -228,7 +228,7 @@ Task<std::vector<std::string>> BaseImages::prune(std::set<std::string> needed, s
   co_return removed;
 }
 
-Task<std::unique_ptr<vmm::Vm>> BaseImages::spawn(const Base& base, const std::string& vm_id, Fd overlay) {
+Task<std::unique_ptr<vmm::Vm>> BaseImages::spawn(const Base& base, const std::string& vm_id, Fd overlay, bool ahead) {
   vmm::VmSpec spec;
   spec.id = vm_id;
   spec.size = base.size;
@@ -239,6 +239,7 @@ Task<std::unique_ptr<vmm::Vm>> BaseImages::spawn(const Base& base, const std::st
     spec.disk.push_back({std::move(file), layer.format, layer.read_only});
   }
   spec.disk.push_back({std::move(overlay), vmm::DiskLayer::Format::qcow2, false});
+  spec.ahead = ahead;
   co_return co_await state_->driver.spawn(std::move(spec));
 }
 

@@ -47,7 +47,8 @@ class BaseImages {
   // The base for a release and size: from memory, from disk (verified), or made now (some seconds; concurrent callers share it).
   Task<std::shared_ptr<const Base>> get(const Release& release, const vmm::Size& size);
   // A VM made from `base`, spawned and waiting for load, with `overlay` as its writable disk.
-  Task<std::unique_ptr<vmm::Vm>> spawn(const Base& base, const std::string& vm_id, Fd overlay);
+  // `ahead`: VmSpec's.
+  Task<std::unique_ptr<vmm::Vm>> spawn(const Base& base, const std::string& vm_id, Fd overlay, bool ahead = false);
   Task<> load(const Base& base, vmm::Vm& vm);
   // The base of that key, from memory or from disk, also one that a create would not get any more (another kernel, agent or VMM
   // since). not_found/base_not_found, corrupt/….

@@ -47,6 +47,7 @@ struct VmSpec {
   enum class Begin { load, load_devices, boot } begin = Begin::load;
   std::vector<DiskLayer> disk;  // bottom to top; only the top may be writable; at most 24
   std::string vmm_build;        // "" for the current one
+  bool ahead = false;           // nobody waits for it: it is made with what processors others leave
 };
 
 // What a driver saved when it made a base or a checkpoint: opaque to everyone else.

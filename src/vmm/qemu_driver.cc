@@ -57,7 +57,9 @@ Result<Started> start(const QemuHost& host, const QemuMachine& machine, const Vm
   TRY(Fd tap, host.warden->make_net(spec.id));
   TRY(Fd control, listen_unix(host.control_socket(spec.id), SOCK_STREAM, 0600, 4));
   TRY(const QemuLaunch words, qemu_launch(spec, machine, std::move(control), std::move(tap)));
-  return launch(host, spec.id, spec.vmm_build.empty() ? machine.build : spec.vmm_build, limits_of(spec, machine), words);
+  TRY(Started started, launch(host, spec.id, spec.vmm_build.empty() ? machine.build : spec.vmm_build, limits_of(spec, machine), words));
+  if (!spec.ahead) (void)host.warden->set_cpu_weight(spec.id, wire::kWholeCpuWeight);  // an error is the next call's to find
+  return started;
 }
 
 // No network: this one has nobody to talk to.

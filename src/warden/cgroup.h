@@ -14,7 +14,7 @@
 namespace space::warden {
 
 // Of a VMM from its program's start to its first word from node, and again once it is killed: what is made and what is taken apart
-// waits for what runs. (A tenant's sandboxes have 1,000 together: node/shares.h.)
+// waits for what runs, unless node says at once that somebody waits for it.
 inline constexpr std::uint32_t kStartingWeight = 10, kMostWeight = 10'000;
 
 // How a new process gets into its groups before it runs anything: by clone3's CLONE_INTO_CGROUP, and by writing "0" into each of

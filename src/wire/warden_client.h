@@ -12,6 +12,9 @@
 
 namespace space::wire {
 
+// Of somebody's only VM where processors are short. What is made for nobody yet has a hundredth of it (warden/cgroup.h).
+inline constexpr std::uint32_t kWholeCpuWeight = 1'000;
+
 struct WardenInfo {
   std::string vmm_build;      // sha256 hex of the VMM binary with its libraries and firmware, kept by the warden
   std::string vmm_version;    // "7.2.22"
