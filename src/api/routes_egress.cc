@@ -253,6 +253,7 @@ Task<> open_port(Services& services, http::Exchange& exchange) { return change_p
 Task<> close_port(Services& services, http::Exchange& exchange) { return change_port(services, exchange, false); }
 
 Task<> give_traffic_token(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(const std::string token, co_await traffic_token(services, std::move(id), tenant_of(exchange)));
   const json::object out{{"token", token}, {"header", kTrafficToken}};
