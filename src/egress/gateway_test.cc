@@ -262,7 +262,7 @@ TEST(Gateway, CutsWhatPassedUnreadWhereTheNewRulesReadIt) {
       co_await send(*guest, "one\n");
       EXPECT_EQ(co_await receive(*guest, "\n"), "one\n");
       gateway.set(change.after, change.bindings);
-      co_await send(*guest, "two\n");
+      if (!change.cut) co_await send(*guest, "two\n");
       EXPECT_EQ(co_await receive(*guest, "\n"), change.cut ? "<cut>" : "two\n") << change.before << " then " << change.after;
     });
 }
@@ -343,20 +343,28 @@ TEST(Gateway, JudgesAnAddressAgainWhenThePolicyChangedWhileItWasDialled) {
 TEST(Gateway, HoldsRequestsAndBytesToTheirRates) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
-    gateway.upstream(reflect());
+    auto serve = [](http::Stream& stream) -> asio::awaitable<void> {
+      for (;;) {
+        const std::string head = co_await receive(stream, "\r\n\r\n");
+        if (head.ends_with(">")) co_return;
+        co_await send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+      }
+    };
+    gateway.upstream(serve);
     gateway.set(kHttp, "[]", R"({"requests_per_second":2})");
+    const std::string request = "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n";
     auto guest = co_await gateway.dial("a.example.com");
     for (const char* wanted : {"HTTP/1.1 200", "HTTP/1.1 200", "HTTP/1.1 429"}) {
-      co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
-      const std::string answer = co_await receive(*guest, std::string_view(wanted).ends_with("429") ? "}" : "\r\n\r\nGET / HTTP/1.1");
-      EXPECT_TRUE(answer.find(wanted) != std::string::npos) << wanted << answer;
-      if (answer.find(" 200") != std::string::npos) (void)co_await receive(*guest, "\r\n\r\n");
+      co_await send(*guest, request);
+      const std::string answer = co_await receive(*guest, "}");
+      EXPECT_TRUE(answer.starts_with(wanted)) << wanted << answer;
     }
     EXPECT_TRUE(gateway.saw("request", "deny"));
     co_await sleep_for(std::chrono::milliseconds(600));  // one request is filled up again
     auto later = co_await gateway.dial("a.example.com");
-    co_await send(*later, "GET / HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
-    EXPECT_TRUE((co_await receive(*later, "\r\n\r\n")).starts_with("HTTP/1.1 200"));
+    co_await send(*later, request);
+    const std::string answer = co_await receive(*later, "}");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
   });
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
