@@ -362,12 +362,12 @@ TEST_F(EngineTest, PausesDoNotStretchATimeLimit) {
   const Accepted accepted = create(2);
   wait(accepted.operation.id);
   std::int64_t left = 2'000;
-  while (left > 500) {
-    spin(milliseconds(400));
+  while (left > 700) {
+    spin(milliseconds(300));
     wait(change(OperationKind::pause, accepted.sandbox.id).operation.id);
     const std::int64_t now = must(store().find_sandbox("default", accepted.sandbox.id)).remaining_ms;
     EXPECT_GT(now, 0);
-    EXPECT_LE(now, left - 400);
+    EXPECT_LE(now, left - 300);
     left = now;
     wait(change(OperationKind::resume, accepted.sandbox.id).operation.id);
   }

@@ -177,9 +177,9 @@ TEST_F(Injecting, ScrubsWithoutTellingHowMuchOfAGuessIsRight) {
   http::Headers headers;
   const auto injection = inject(table, settings, true, request, headers);
   ASSERT_TRUE(injection);
-  for (const std::string_view text : {"you said: ", "you said\n"}) {
+  for (const std::string& text : {std::string("you said: "), std::string("you said\n"), std::string(500, '.')}) {
     std::set<std::size_t> passed;
-    for (const std::string_view guess : {"xxxxxxxxxxxx", "s3cxxxxxxxxx", "s3cr3t/valux", "s3cr3t/value", "xxxxxxs3cr3t"}) passed.insert(Scrubber(*injection).push(std::string(text) + std::string(guess)).size());
+    for (const std::string_view guess : {"xxxxxxxxxxxx", "s3cxxxxxxxxx", "s3cr3t/valux", "s3cr3t/value", "xxxxxxs3cr3t"}) passed.insert(Scrubber(*injection).push(text + std::string(guess)).size());
     EXPECT_EQ(passed.size(), 1U) << text;
   }
 }
