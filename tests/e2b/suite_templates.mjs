@@ -68,7 +68,7 @@ await works('Template.build again', async () => {
 // Each of these is a command of the guest's; packages of each kind are made there, so that no network is needed.
 const second = Template({ fileContextPath: context })
   .fromTemplate(name)
-  .makeDir(['made-here', 'made-too'], { mode: 0o700 })
+  .makeDir(['made-here', 'made-too'], { mode: 0o755 })
   .copyItems([{ src: 'file.txt', dest: 'made-here/' }, { src: 'packages.sh', dest: 'packages.sh' }, { src: 'mini', dest: 'mini' }])
   .rename('made-here/file.txt', 'made-too/renamed.txt')
   .remove('made-here', { recursive: true })
