@@ -104,7 +104,7 @@ def _():
 @check("Sandbox.restart_code_context")
 def _():
     run("y = 1", context=context)
-    s.restart_code_context(context.id, request_timeout=240)
+    s.restart_code_context(context.id)
     same(run("y", context=context).error.name, "NameError")
 
 
