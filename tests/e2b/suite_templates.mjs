@@ -68,7 +68,7 @@ await works('Template.build again', async () => {
 // Each of these is a command of the guest's; packages of each kind are made there, so that no network is needed.
 const second = Template({ fileContextPath: context })
   .fromTemplate(name)
-  .makeDir(['made-here', 'made-too'], { mode: 0o700 })
+  .makeDir(['made-here', 'made-too'], { mode: 0o755 })
   .copyItems([{ src: 'file.txt', dest: 'made-here/' }, { src: 'packages.sh', dest: 'packages.sh' }, { src: 'mini', dest: 'mini' }])
   .rename('made-here/file.txt', 'made-too/renamed.txt')
   .remove('made-here', { recursive: true })
@@ -84,7 +84,7 @@ const second = Template({ fileContextPath: context })
 await differs('Template.bunInstall', 'the template `base` has no Bun: install it by a step before', () => build(second, `${name}-second`))
 await works(['makeDir', 'copyItems', 'rename', 'remove', 'gitClone', 'pipInstall', 'npmInstall', 'aptInstall', 'skipCache', 'setUser', 'setReadyCmd'].map((one) => `Template.${one}`), async () => {
   const s = await Sandbox.create(`${name}-second`)
-  const r = await s.commands.run('ls -d made*; cat made-too/renamed.txt; git -C cloned log --format=%s; python3 -c "import mini; print(mini.said)"; node -p "require(\'/usr/local/lib/node_modules/mini\')"; cat bun-said; dpkg-query -W mini', { user: 'root' })
+  const r = await s.commands.run('ls -d made*; cat made-too/renamed.txt; sudo -u user git -C cloned log --format=%s; python3 -c "import mini; print(mini.said)"; node -p "require(\'/usr/local/lib/node_modules/mini\')"; cat bun-said; dpkg-query -W mini', { user: 'root' })
   same(r.stdout.split('\n'), ['made', 'made-too', 'a file', 'first', 'by pip', 'by npm', 'install from-bun', 'mini\t1', ''])
   same((await s.commands.run('id -un')).stdout, 'other\n')
   await s.kill()

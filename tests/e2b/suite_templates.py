@@ -72,9 +72,9 @@ def _():
                                        "set_ready_cmd")))
 def _():
     sandbox = Sandbox.create(name + "-second")
-    out = sandbox.commands.run("""ls -d made*; cat linked/renamed.txt; git -C cloned log --format=%s; python3 -c "import mini; print(mini.said)"
+    out = sandbox.commands.run("""ls -d made*; cat linked/renamed.txt; sudo -u user git -C cloned log --format=%s; python3 -c "import mini; print(mini.said)"
 node -p "require('/usr/local/lib/node_modules/mini')"; cat bun-said; dpkg-query -W mini""", user="root").stdout
-    same(out.split("\n"), ["made-too", "a file", "first", "by pip", "by npm", "install from-bun", "mini\t1", ""])
+    same(out.split("\n"), ["made", "made-too", "a file", "first", "by pip", "by npm", "install from-bun", "mini\t1", ""])
     same(sandbox.commands.run("id -un").stdout, "other\n")
     sandbox.kill()
 
