@@ -128,6 +128,7 @@ class Sandboxes {
   Task<> merge_disk(std::shared_ptr<Sandbox> sandbox);
   Task<std::shared_ptr<MergePlan>> plan_merge(SandboxRecord record, BasePtr base);
   Task<BasePtr> base_of(const SandboxRecord& record);  // that it stands on: sandboxes_base.cc, as the machines made of it
+  Task<BasePtr> base_under(std::shared_ptr<Sandbox> sandbox);  // the same, without a question where its VM holds it
   // What a delete of its VM leaves to do: the VM, names of frozen files.
   Task<> give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans);
   // A VM, loaded and paused, of `record` and a checkpoint's memory.

@@ -30,6 +30,11 @@ Task<Sandboxes::BasePtr> Sandboxes::base_of(const SandboxRecord& record) {
   co_return co_await parts_.bases.kept(release, wanted);
 }
 
+Task<Sandboxes::BasePtr> Sandboxes::base_under(std::shared_ptr<Sandbox> sandbox) {
+  if (sandbox->machine.base) co_return sandbox->machine.base;
+  co_return co_await base_of(sandbox->record);
+}
+
 Task<Machine> Sandboxes::assemble(Assembly assembly, SandboxRecord record, Spans& spans) {
   using namespace asio::experimental::awaitable_operators;
   const std::string vm = assembly.vm;

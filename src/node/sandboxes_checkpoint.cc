@@ -117,7 +117,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Spans spans(parts_.clock);
   CO_TRY(const bool whole, co_await was_kept(sandbox, operation, checkpoint));
   if (whole) co_return Done{record, {}};
-  CO_TRY(const BasePtr base, co_await base_of(record));
+  CO_TRY(const BasePtr base, co_await base_under(sandbox));
 
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;

@@ -68,7 +68,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::suspend));
   const bool ran = record.state == SandboxState::running;
   Spans spans(parts_.clock);
-  CO_TRY(const BasePtr base, co_await base_of(record));
+  CO_TRY(const BasePtr base, co_await base_under(sandbox));
   const std::string tenant = record.tenant;
   CO_TRY_VOID(co_await check_room(record, false));
   CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun

@@ -27,7 +27,7 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   if (auto there = co_await parts_.disk.run(known); there && there->manifest.sandbox == id) co_return Done{record, {}};
   CO_TRY_VOID(next_state(record.state, SandboxEvent::snapshot));
   Spans spans(parts_.clock);
-  CO_TRY(const BasePtr base, co_await base_of(record));
+  CO_TRY(const BasePtr base, co_await base_under(sandbox));
   if (sandbox->machine) co_await parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
   CO_TRY_VOID(co_await check_room(record, true));
   if (wanted.automatic && disk_mark(id) == sandbox->snapshot_mark) co_return Done{record, {}};  // it worked, and wrote nothing
