@@ -149,6 +149,25 @@ TEST_F(PoolsTest, NoMoreAreMadeAtATimeThanMayBeAndWhoWaitsGetsTheFirst) {
   }(*this));
 }
 
+TEST_F(PoolsTest, WhatIsBeingMadeHurriesWhenACreateWaitsForIt) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    t.machines.step_ = milliseconds(20);
+    const PoolLimits limits{0, 1, 4, 0, 1};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
+    const auto weight = [](const Machine& machine) { return static_cast<const FakeVm&>(*machine.vm).weight_; };
+    pools.keep(base);
+    co_await until([&] { return pools.stats().at(0).ready == 1; });
+    const auto first = co_await pools.take(base);
+    EXPECT_EQ(weight(first.machine), 0u) << "nobody waited for this one";
+    co_await until([&] { return t.machines.alive_.size() == 2; });
+    const auto second = co_await pools.take(base);
+    EXPECT_TRUE(second.ready);
+    EXPECT_EQ(weight(second.machine), wire::kWholeCpuWeight);
+    co_await pools.drain();
+  }(*this));
+}
+
 TEST_F(PoolsTest, AMachineThatDiesLeavesTheStore) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     const PoolLimits limits{0, 1, 4};

@@ -49,6 +49,11 @@ class FakeVm : public vmm::Vm {
   http::Connector agent_connector() override { return {}; }
   http::Connector port_connector(std::uint16_t) override { return {}; }
   pid_t pid() const override { return 0; }
+  Task<> set_cpu_weight(std::uint32_t weight) override {
+    weight_ = weight;
+    co_return Result<>{};
+  }
+  std::uint32_t weight_ = 0;  // 0: as it was made
   vmm::VmState state_ = vmm::VmState::waiting;
   int failing_switches_ = 0, discarded_ = 0;
   std::vector<std::size_t> replaced_;  // how many generations came each time
