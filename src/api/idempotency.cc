@@ -130,7 +130,8 @@ Task<> answer_once(Services& services, Observed& exchange, const Route& route) {
     exchange.preload(std::move(*read));
   }
   if (route.check) {
-    CO_TRY(const json::object object, parse_json_object(body, kJsonLimit));
+    const std::string_view text = body.empty() ? std::string_view("{}") : std::string_view(body);
+    CO_TRY(const json::object object, parse_json_object(text, kJsonLimit));
     CO_TRY_VOID(route.check(object));
   }
   CO_TRY(const auto key, idempotency_key(exchange));

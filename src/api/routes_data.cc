@@ -98,8 +98,19 @@ Result<> check_move(const json::object& body) {
   return reader.done();
 }
 
+Result<> check_empty(const json::object& body) {
+  JsonReader reader(body);
+  return reader.done();
+}
+
 Task<> plain(Services& services, http::Exchange& exchange) { return carry(services, exchange, Carried::short_answer); }
 Task<> typed(Services& services, http::Exchange& exchange) { return carry(services, exchange, Carried::typed); }
+
+// Of what has no parameters. The others' are checked where they are read.
+Task<> bare(Services& services, http::Exchange& exchange) {
+  CO_TRY_VOID(no_query(exchange));
+  co_return co_await plain(services, exchange);
+}
 
 Task<> streaming(Services& services, http::Exchange& exchange) {
   ++services.counters.streams;
@@ -108,27 +119,34 @@ Task<> streaming(Services& services, http::Exchange& exchange) {
   co_return result;
 }
 
+Task<> attach(Services& services, http::Exchange& exchange) {
+  Query query(exchange.target());
+  (void)query.text("after", 64);
+  CO_TRY_VOID(query.done());
+  co_return co_await streaming(services, exchange);
+}
+
 }  // namespace
 
 void add_data_routes(Routes& routes) {
   const std::string commands = "/v1/sandboxes/{id}/commands";
-  routes.add("POST", commands, Access::key, Repeat::kept, plain);
-  routes.add("GET", commands, Access::key, Repeat::safe, plain);
-  routes.add("GET", commands + "/{session}", Access::key, Repeat::safe, plain);
-  routes.add("DELETE", commands + "/{session}", Access::key, Repeat::kept, plain);
-  routes.add("POST", commands + "/{session}/token", Access::key, Repeat::kept, plain);
-  routes.add("GET", commands + "/{session}/attach", Access::attach, Repeat::safe, streaming);
+  routes.add("POST", commands, Access::key, Repeat::kept, bare);
+  routes.add("GET", commands, Access::key, Repeat::safe, bare);
+  routes.add("GET", commands + "/{session}", Access::key, Repeat::safe, bare);
+  routes.add("DELETE", commands + "/{session}", Access::key, Repeat::kept, bare);
+  routes.add("POST", commands + "/{session}/token", Access::key, Repeat::kept, bare, check_empty);
+  routes.add("GET", commands + "/{session}/attach", Access::attach, Repeat::safe, attach);
   routes.add("POST", commands + "/{session}/stdin", Access::attach, Repeat::streamed, typed);
-  routes.add("POST", commands + "/{session}/signal", Access::attach, Repeat::kept, plain);
-  routes.add("POST", commands + "/{session}/resize", Access::attach, Repeat::kept, plain);
+  routes.add("POST", commands + "/{session}/signal", Access::attach, Repeat::kept, bare);
+  routes.add("POST", commands + "/{session}/resize", Access::attach, Repeat::kept, bare);
 
   const std::string files = "/v1/sandboxes/{id}/files";
   routes.add("GET", files + "/content", Access::key, Repeat::safe, plain);
   routes.add("PUT", files + "/content", Access::key, Repeat::streamed, plain);
   routes.add("GET", files + "/stat", Access::key, Repeat::safe, plain);
   routes.add("GET", files + "/list", Access::key, Repeat::safe, plain);
-  routes.add("POST", files + "/mkdir", Access::key, Repeat::kept, plain, check_mkdir);
-  routes.add("POST", files + "/move", Access::key, Repeat::kept, plain, check_move);
+  routes.add("POST", files + "/mkdir", Access::key, Repeat::kept, bare, check_mkdir);
+  routes.add("POST", files + "/move", Access::key, Repeat::kept, bare, check_move);
   routes.add("DELETE", files, Access::key, Repeat::kept, plain);
   routes.add("GET", files + "/watch", Access::key, Repeat::safe, streaming);
 }

@@ -54,7 +54,7 @@ Result<> check(const ApiConfig& config) {
     return fail(ErrorKind::invalid_argument, "domain_invalid", fmt::format("'{}' is no domain", config.domain), "give a name such as sandboxes.example.org, in lower case");
   if (!address.is_loopback() && !tls)
     return fail(ErrorKind::invalid_argument, "tls_required", fmt::format("{} can be reached from other machines: API keys would cross the network in the clear", config.address),
-                "give a TLS certificate and its key, or listen on 127.0.0.1 behind a proxy that speaks TLS");
+                "give a TLS certificate and its key (--tls-cert, --tls-key), or listen on 127.0.0.1 behind a proxy that speaks TLS");
   return {};
 }
 

@@ -77,12 +77,14 @@ class Output(ServerTest):
         (key,) = self.json_of("key", "create", "--name", "of-json")
         (operation, *_) = self.json_of("ops", "ls")[0]
         for words in (("ls",), ("get", id), ("ps", id), ("kill", id, command), ("pause", id), ("resume", id), ("update", id, "-m", "a=b"), ("checkpoints", "ls"),
-                      ("tree",), ("snapshot", id), ("egress", "get", id), ("egress", "explain", id, "GET", "https://one.test/"), ("credential", "ls"),
+                      ("tree",), ("snapshot", id), ("egress", "get", id), ("credential", "ls"),
                       ("port", "open", id, "8080"), ("port", "ls", id), ("port", "close", id, "8080"), ("template", "ls"), ("template", "builds"),
                       ("ops", "get", operation["id"]), ("ops", "wait", operation["id"]), ("key", "list"), ("key", "revoke", key["id"]), ("version",),
                       ("egress", "preset", "ls"), ("checkpoints", "rm", checkpoint), ("rm", id)):
             with self.subTest(words):
                 self.assertTrue(self.json_of(*words), "it printed nothing")
+        (refused,) = self.json_of("egress", "explain", self.api.create().id, "GET", "https://one.test/", status=1)
+        self.assertFalse(refused["allowed"])
 
     def test_a_command_in_a_sandbox_is_told_as_its_events(self):
         events = self.json_of("run", "--shell", "echo out; echo err >&2; exit 3", status=3)

@@ -41,9 +41,12 @@ class Contract(ServerTest):
         parameters = [self.contract.resolve(one) for one in [*shared, *operation.get("parameters", [])]]
         query = "&".join(f"{one['name']}={QUERY[one['name']]}" for one in parameters if one["in"] == "query" and one.get("required"))
         holes = {"ref": "nosuch", "port": "8080", "name": "nosuch", "digest": "0" * 64}
-        if re.search(r"/(commands|files|snapshots)\b", path):
+        if re.search(r"/(commands|files|snapshots|egress)\b", path):
             holes.update(id=self.sandbox.id, session=self.command.session)
         return re.sub(r"\{(\w+)\}", lambda hole: holes.get(hole.group(1), UNKNOWN), path) + "?" + query
+
+    def body(self, name, operation):
+        return json.dumps(BODIES.get(name, {})).encode() if self.takes_json(operation) else b""
 
     def takes_json(self, operation):
         return "application/json" in self.contract.resolve(operation.get("requestBody", {})).get("content", {})
@@ -69,7 +72,7 @@ class Contract(ServerTest):
             if operation.get("security") == [] or name == "getMetrics":  # what monitors and browsers ask
                 continue
             with self.subTest(name):
-                answer = self.api.call(method, target + "&colour=red", b"{}" if self.takes_json(operation) else b"")
+                answer = self.api.call(method, target + "&colour=red", self.body(name, operation))
                 self.assertEqual(answer.status, 400, answer.body)
                 self.assertIn("colour", answer.json["detail"])
 
@@ -90,8 +93,7 @@ class Contract(ServerTest):
             if method == "GET" or name in WITHOUT_A_KEY:
                 continue
             with self.subTest(name):
-                body = json.dumps(BODIES.get(name, {})).encode() if self.takes_json(operation) else b""
-                self.assertRefused(self.api.call(method, target, body, {"Idempotency-Key": "two words"}), 400, "invalid_header")
+                self.assertRefused(self.api.call(method, target, self.body(name, operation), {"Idempotency-Key": "two words"}), 400, "invalid_header")
 
     def test_a_repeated_change_is_answered_from_what_was_kept(self):
         path, octets = self.sandbox.path, {"Content-Type": "application/octet-stream"}
