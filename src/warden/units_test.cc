@@ -89,7 +89,9 @@ TEST(Cgroups, Version1IsUsedBesideAVersion2WithoutControllers) {
   EXPECT_EQ(entry->tasks.size(), 4U);
   EXPECT_EQ(host.content(fmt::format("memory/space/{}/memory.limit_in_bytes", kVm)), "268435456");
   EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.cfs_quota_us", kVm)), "150000");
-  EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "102") << "what is being made waits for what runs";
+  EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "") << "the jail is set up at the weight that a group has by itself";
+  EXPECT_TRUE(groups.set_weight(kVm, kStartingWeight));
+  EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "102");
   EXPECT_TRUE(groups.set_weight(kVm, 50));
   EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "512");
   EXPECT_EQ(host.content(fmt::format("pids/space/{}/pids.max", kVm)), "64");
