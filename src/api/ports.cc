@@ -1,5 +1,7 @@
 #include "api/ports.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "api/observed.h"
@@ -68,16 +70,22 @@ class Ports {
   Task<> carry(Observed& exchange, wire::PortAddress address) {
     http::ProxyOptions options;
     options.drop_prefix = "Space-";
-    const bool has_key = exchange.headers().get("Authorization").starts_with("Bearer sk_");
+    std::optional<control::Key> key;
+    if (exchange.headers().get("Authorization").starts_with("Bearer sk_")) {
+      auto found = co_await services_.keys.authenticate(exchange.headers());
+      if (found)
+        key = std::move(*found);
+      else if (!co_await is_public(address))  // the server behind a public port may have keys of its own that begin alike
+        co_return tl::unexpected(found.error());
+    }
     std::string token(exchange.headers().get(kTrafficToken));
     if (token.empty()) token = exchange.headers().get(kE2bToken);
     options.drop_headers.emplace_back(kE2bToken);
     std::string tenant;
     bool by_token = false;
-    if (has_key) {
-      CO_TRY(const control::Key key, co_await services_.keys.authenticate(exchange.headers()));
-      tenant = key.tenant;
-      options.set_headers.set("Space-Tenant", key.tenant);
+    if (key) {
+      tenant = key->tenant;
+      options.set_headers.set("Space-Tenant", key->tenant);
       options.drop_headers.emplace_back("Authorization");  // the guest must never see it
     } else if (co_await is_public(address)) {
       options.set_headers.set("Space-Port-Access", "public");

@@ -107,6 +107,10 @@ class Ports(SandboxTest):
         self.assertEqual(opened.stdout.decode().split(), ["8080"], opened.stderr)
         self.assertEqual(self.ask(self.path(), key=False)[0], 200)
         self.assertEqual(self.ask(self.path("/", 8081), key=False)[0], 401)
+        theirs = "Bearer sk_test_of_the_server_behind_it"  # begins like one of ours, and is not
+        status, text = self.ask(self.path(), key=False, headers=[("Authorization", theirs)])
+        self.assertEqual((status, json.loads(text)["headers"].get("Authorization")), (200, theirs))
+        self.assertEqual(self.ask(self.path("/", 8081), key=False, headers=[("Authorization", theirs)])[0], 401)
         self.assertEqual(self.cli("port", "close", self.sandbox.id, "8080").returncode, 0)
         self.assertEqual(self.ask(self.path(), key=False)[0], 401)
 
