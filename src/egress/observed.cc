@@ -21,7 +21,13 @@ void Observed::note(const Destination& to, Protocol protocol, std::string_view m
 
 json::object Observed::to_json() const {
   json::array rules;
+  bool complete = complete_;
   for (const auto& [key, methods] : seen_) {
+    // A port of a host is handled in one way: with a rule for https beside it, one for tcp would have no effect.
+    if (key.protocol == Protocol::tcp && seen_.contains({key.host, key.port, Protocol::https})) {
+      complete = false;
+      continue;
+    }
     json::object rule;
     const bool bare = Address::parse(key.host).has_value();
     rule[bare ? "cidr" : "name"] = key.host;
@@ -34,7 +40,7 @@ json::object Observed::to_json() const {
     }
     rules.push_back(std::move(rule));
   }
-  return {{"policy", json::object{{"mode", "allowlist"}, {"rules", std::move(rules)}}}, {"complete", complete_}};
+  return {{"policy", json::object{{"mode", "allowlist"}, {"rules", std::move(rules)}}}, {"complete", complete}};
 }
 
 }  // namespace space::egress

@@ -359,6 +359,16 @@ TEST(Observed, PrintsAPolicyThatCanBeSet) {
   EXPECT_FALSE((*policy)->request({"a.example.com", std::nullopt, 443}, "GET", "/").allowed);
 }
 
+TEST(Observed, NamesOneWayForAPortAndSaysThatTheOtherIsMissing) {
+  Observed observed;
+  observed.note({"a.example.com", std::nullopt, 443}, Protocol::tcp, "");
+  EXPECT_TRUE(observed.to_json().at("complete").as_bool());
+  observed.note({"a.example.com", std::nullopt, 443}, Protocol::https, "GET");
+  const json::object printed = observed.to_json();
+  EXPECT_FALSE(printed.at("complete").as_bool());
+  EXPECT_EQ(printed.at("policy").as_object().at("rules").as_array().size(), 1U);
+}
+
 TEST(Inflater, ReadsGzipAndBothKindsOfDeflateAndRefusesRubbish) {
   // "hello hello hello" in the three forms that servers send.
   const std::string gzip = hex_decode("1f8b0800000000000203cb48cdc9c957c84090008088f9e511000000").value();

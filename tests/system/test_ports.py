@@ -134,7 +134,7 @@ class Ports(SandboxTest):
     def test_what_is_no_port(self):
         for port, status, code in ((9999, 503, "port_closed"), (49983, 404, "port_not_found"), (0, 404, "port_not_found"), ("080", 404, "port_not_found"), (65536, 404, "port_not_found")):
             found, text = self.ask(self.path("/", port))
-            self.assertEqual((found, json.loads(text)["code"]), (status, code))
+            self.assertEqual((found, json.loads(text)["code"]), (status, code), text)
         found, text = self.ask(f"/v1/sandboxes/{'z' * 20}/ports/8080/")
         self.assertEqual(found, 404)
 
