@@ -245,7 +245,12 @@ bool Policy::resolvable(std::string_view name) const {
 
 Verdict Policy::decide(const Destination& to, const std::string_view* method, const std::string_view* path) const {
   if (mode_ == Mode::none) return {false, "", "the policy is none", Verdict::Handling::refuse};
+  const auto reads = [&](const Rule& rule) {
+    const auto handling = handling_of(rule, to.port);
+    return handling == Verdict::Handling::terminate_tls || handling == Verdict::Handling::inspect_http;
+  };
   const Rule* allow = nullptr;
+  bool read_here = false;  // by any rule, so that what passes unread elsewhere allows no request
   std::array<const Rule*, 4> denies{};  // the first of each protocol
   each_match(to, [&](const Rule& rule) {
     if (!rule.ports.empty() && !covers(rule.ports, to.port)) return;
@@ -257,10 +262,12 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
       if (matches_request(rule, method, path) && !first) first = &rule;
       return;
     }
+    read_here = read_here || reads(rule);
     if (!matches_request(rule, method, path)) return;
-    // Among allow rules the one that reads most wins, so that a tunnel beside a narrower rule does not open it.
-    if (!allow || (allow->tunnel && !rule.tunnel)) allow = &rule;
+    // Among allow rules the one that reads most wins, so that a tunnel or `tcp` beside a narrower rule does not open it.
+    if (!allow || (!reads(*allow) && reads(rule))) allow = &rule;
   });
+  if (method && allow && read_here && !reads(*allow)) allow = nullptr;
   // Put together by hand: this is done for every request.
   const auto because = [](std::string_view what, const Rule& rule) {
     const std::string shown = rule.cidr ? rule.cidr->text() : std::string();

@@ -154,6 +154,12 @@ TEST(Policy, ATunnelBesideANarrowRuleDoesNotOpenIt) {
   auto p = policy(R"({"mode":"allowlist","rules":[{"name":"*.a.test","tunnel":true},{"name":"x.a.test","methods":["GET"]}]})");
   EXPECT_EQ(p->connect(to("x.a.test")).handling, Handling::terminate_tls);
   EXPECT_EQ(p->connect(to("y.a.test")).handling, Handling::tunnel);
+  EXPECT_TRUE(p->request(to("x.a.test"), "GET", "/").allowed);
+  EXPECT_FALSE(p->request(to("x.a.test"), "POST", "/").allowed) << "the tunnel allows no request that is read";
+  EXPECT_TRUE(p->request(to("y.a.test"), "POST", "/").allowed);
+  p = policy(R"({"mode":"allowlist","rules":[{"name":"x.a.test","protocol":"tcp","ports":[443]},{"name":"x.a.test","methods":["GET"]}]})");
+  EXPECT_EQ(p->connect(to("x.a.test")).handling, Handling::terminate_tls);
+  EXPECT_FALSE(p->request(to("x.a.test"), "POST", "/").allowed);
 }
 
 TEST(Policy, LookupAmongTenThousandNamesIsFast) {
