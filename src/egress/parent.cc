@@ -289,7 +289,7 @@ json::object Parent::info() const {
   json::array workers;
   for (const auto& [tenant, worker] : workers_) {
     if (!worker.process) continue;
-    const auto count = std::count_if(sandboxes_.begin(), sandboxes_.end(), [&](const auto& s) { return s.second->tenant == tenant; });
+    const auto count = std::count_if(sandboxes_.begin(), sandboxes_.end(), [&tenant = tenant](const auto& s) { return s.second->tenant == tenant; });
     workers.push_back(json::object{{"tenant", tenant}, {"pid", worker.process->pid()}, {"sandboxes", count}});
   }
   return {{"version", SPACE_VERSION}, {"sandboxes", sandboxes_.size()}, {"workers", std::move(workers)}};

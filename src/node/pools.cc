@@ -91,7 +91,7 @@ asio::awaitable<Pools::Taken> Pools::take(std::shared_ptr<const tmpl::Base> base
   if (taken) co_return std::move(*taken);
 
   // Whose create is given up while it waits leaves the queue, and a machine that it had been given goes.
-  const auto waiting = std::make_shared<Waiting>(base->key, Signal(executor_), std::nullopt);
+  const auto waiting = std::make_shared<Waiting>(Waiting{base->key, Signal(executor_), std::nullopt});
   struct Leave {
     Pools& pools;
     std::shared_ptr<Waiting> waiting;
@@ -118,7 +118,7 @@ void Pools::serve() {
     Waiting& waiting = **it;
     const auto kind = kinds_.find(waiting.key);
     if (stopping_ || kind == kinds_.end()) {
-      waiting.taken.emplace();
+      waiting.taken = Taken{};
     } else {
       waiting.taken = at_once(kind->second);
     }

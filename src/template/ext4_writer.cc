@@ -140,7 +140,7 @@ Result<> Ext4Writer::folder(const std::string& path, const FileAttributes& attri
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
   if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFDIR | 0755, nullptr, &inode)) return failure(code, "make folder " + path);
-  TRY_VOID(state_->with_room(parent, path, [&] { return ext2fs_mkdir(state_->fs(), parent, inode, name.c_str()); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_mkdir(state_->fs(), parent, inode, name.c_str()); }));
   state_->folders.emplace(path, inode);
   return state_->set_attributes(inode, attributes, path);
 }
@@ -150,7 +150,7 @@ Result<> Ext4Writer::begin_file(const std::string& path, const FileAttributes& a
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
   if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFREG | 0644, nullptr, &inode)) return failure(code, "make file " + path);
-  TRY_VOID(state_->with_room(parent, path, [&] { return ext2fs_link(state_->fs(), parent, name.c_str(), inode, EXT2_FT_REG_FILE); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_link(state_->fs(), parent, name.c_str(), inode, EXT2_FT_REG_FILE); }));
   ext2fs_inode_alloc_stats2(state_->fs(), inode, +1, 0);
   ext2_inode record{};
   record.i_mode = LINUX_S_IFREG | 0644;
@@ -188,7 +188,7 @@ Result<> Ext4Writer::symlink(const std::string& path, const std::string& target,
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
   if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFLNK | 0777, nullptr, &inode)) return failure(code, "make link " + path);
-  TRY_VOID(state_->with_room(parent, path, [&] { return ext2fs_symlink(state_->fs(), parent, inode, name.c_str(), target.c_str()); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_symlink(state_->fs(), parent, inode, name.c_str(), target.c_str()); }));
   state_->files.emplace(path, inode);
   return state_->set_attributes(inode, attributes, path);
 }
@@ -202,7 +202,7 @@ Result<> Ext4Writer::hard_link(const std::string& path, const std::string& targe
   ext2_inode record{};
   if (auto code = ext2fs_read_inode(state_->fs(), found->second, &record)) return failure(code, "read the inode of " + target);
   const int type = LINUX_S_ISLNK(record.i_mode) ? EXT2_FT_SYMLINK : EXT2_FT_REG_FILE;
-  TRY_VOID(state_->with_room(parent, path, [&] { return ext2fs_link(state_->fs(), parent, name.c_str(), found->second, type); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_link(state_->fs(), parent, name.c_str(), found->second, type); }));
   ++record.i_links_count;
   if (auto code = ext2fs_write_inode(state_->fs(), found->second, &record)) return failure(code, "write the inode of " + target);
   state_->files.emplace(path, found->second);
