@@ -299,7 +299,9 @@ TEST(Proxy, CarriesLargeBodiesWithConstantMemoryWhenOneSideIsSlow) {
     EXPECT_TRUE(co_await stream->finish_request());
     EXPECT_TRUE(co_await stream->head());
     EXPECT_EQ((co_await stream->read_all(100)).value(), std::to_string(total));
+#ifndef SPACE_SANITIZED  // AddressSanitizer keeps for a while what is freed
     EXPECT_LT(resident_kib(), before + (16 << 10));
+#endif
   });
 }
 
