@@ -159,8 +159,8 @@ def one_moment(t):
         for number in range(20 if world.long else 3):
             child = forks(box, 1)[0]
             children.append(child)
-            # The copy goes on by itself; stopped, its two numbers must be neighbours.
-            values = t.guest(child, f"pkill -STOP -f count.py; {gap}").stdout.split()
+            # The copy goes on by itself; stopped (and not the shell that asks for it), its two numbers must be neighbours.
+            values = t.guest(child, f"pkill -STOP -f '[c]ount.py'; {gap}").stdout.split()
             t.attempt(f"copy {number}: memory and disk are of two moments", len(values) != 2 or abs(int(values[0]) - int(values[1])) > 1, values)
             t.attempt(f"copy {number}: its control channel hangs", child.run(["echo", "there"], timeout=30).stdout != b"there\n")
             if number == 0:
