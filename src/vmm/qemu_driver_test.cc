@@ -139,7 +139,10 @@ class RealVmm : public DriverTest {
     const char* given = std::getenv("SPACE_TEMPLATES_DIR");
     const std::filesystem::path templates = given ? given : "/var/lib/space/templates";
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, for TAPs and namespaces";
-    rootfs_ = find(templates / "content", "rootfs.ext4");
+    // Of the default template: others may boot much more.
+    const std::string release = read_file(templates / "tags/base/latest.json", 4096).value_or("");
+    const std::size_t digest = release.find("sha256:");
+    if (digest != std::string::npos) rootfs_ = templates / "content" / release.substr(digest + 7, 64) / "rootfs.ext4";
     kernel_ = find(templates / "kernels", "vmlinux");
     initramfs_ = find(templates / "initramfs", "current");
     if (rootfs_.empty() || kernel_.empty() || initramfs_.empty()) GTEST_SKIP() << "needs a built template in " << templates;
