@@ -97,6 +97,15 @@ class SpaceServer:
             if sandbox["state"] != "deleted":
                 self.api.delete(sandbox["id"])
 
+    def delete_published(self):
+        """What was published stays with a server: before it ends all of it goes, and what stands on it."""
+        self.delete_all()
+        for one in self.api.ok("GET", "/v1/checkpoints")["checkpoints"]:
+            self.api.call("DELETE", f"/v1/checkpoints/{one['id']}")
+        for one in self.api.ok("GET", "/v1/templates")["templates"]:
+            if one["published"]:
+                self.api.ok("DELETE", f"/v1/templates/{one['name']}:{one['tag']}")
+
     def close(self):
         """Deletes every sandbox, stops, asserts that nothing is left, and removes the folders."""
         found = []

@@ -22,17 +22,7 @@ class TemplateTest(ServerTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.addClassCleanup(remove_bases)
-        cls.addClassCleanup(cls.remove_templates)
-
-    @classmethod
-    def remove_templates(cls):
-        """What was published stays with a server: before it ends all of it goes, and what stands on it."""
-        cls.server.delete_all()
-        for one in cls.api.ok("GET", "/v1/checkpoints")["checkpoints"]:
-            cls.api.call("DELETE", f"/v1/checkpoints/{one['id']}")
-        for one in cls.api.ok("GET", "/v1/templates")["templates"]:
-            if one["published"]:
-                cls.api.ok("DELETE", f"/v1/templates/{one['name']}:{one['tag']}")
+        cls.addClassCleanup(cls.server.delete_published)
 
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="space-build-"))
