@@ -13,6 +13,7 @@ import random
 import subprocess
 import threading
 import time
+import traceback
 import unittest
 
 from api_client import Sandbox
@@ -52,7 +53,8 @@ class Client:
     def note(self):
         self.step += 1
         self.sandbox.write("/home/user/step", str(self.step).encode())
-        assert self.sandbox.output(["python3", "/home/user/ask.py", str(self.step)]) == str(self.step)
+        heard = self.sandbox.output(["python3", "/home/user/ask.py", str(self.step)])
+        assert heard == str(self.step), f"{self.sandbox.id} was told {self.step} and answered {heard!r}"
 
     def check(self):
         kept = (self.sandbox.read("/home/user/step").decode(), self.sandbox.output(["python3", "/home/user/ask.py", ""]))
@@ -89,7 +91,7 @@ class Client:
 
     def output(self):
         text = self.sandbox.output("for i in $(seq 1 2000); do echo line $i; done")
-        assert text.split("\n")[:-1] == [f"line {i}" for i in range(1, 2001)]
+        assert text.split("\n")[:-1] == [f"line {i}" for i in range(1, 2001)], f"{self.sandbox.id} printed {len(text)} bytes, ending in {text[-80:]!r}"
 
     def again(self):
         self.delete()
@@ -159,7 +161,7 @@ class Soak(ServerTest):
             try:
                 client.live(until)
             except BaseException as error:  # an assertion too has to reach the main thread
-                errors.append(error)
+                errors.append("".join(traceback.format_exception(error)))
 
         threads = [threading.Thread(target=live, args=(client,)) for client in clients]
         for thread in threads:
@@ -172,7 +174,7 @@ class Soak(ServerTest):
             killed.append(role)
         for thread in threads:
             thread.join(180)
-        self.assertEqual(errors, [])
+        self.assertEqual(len(errors), 0, "\n".join([f"killed {killed}", *errors]))
         counts = {}
         for client in clients:
             for name, count in client.counts.items():
