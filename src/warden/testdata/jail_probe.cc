@@ -158,7 +158,9 @@ int main(int argc, char** argv) {
   if (std::strcmp(what, "attack") == 0) attack();
   if (std::strcmp(what, "hog") == 0)
     for (long mib = 0; mib < amount; ++mib) {
-      std::memset(std::malloc(1 << 20), 1, 1 << 20);
+      char* piece = static_cast<char*>(std::malloc(1 << 20));
+      std::memset(piece, 1, 1 << 20);
+      asm volatile("" : : "r"(piece) : "memory");  // a compiler may leave out what nobody reads
       if (mib % 16 == 0) std::printf("mib=%ld\n", mib);
     }
   if (std::strcmp(what, "forks") == 0) {
