@@ -24,21 +24,21 @@ constexpr const char* kOfRoles[] = {"bind", "connect", "prlimit64", "setrlimit",
                                     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
 // Of a role that was started as root and gives that up.
 constexpr const char* kOfRoot[] = {"setgroups", "setresuid", "setresgid"};
-#ifdef SPACE_SANITIZED
-constexpr const char* kOfSanitizers[] = {"ptrace", "personality", "wait4", "clone"};  // LeakSanitizer looks at its own threads as a debugger would
-#endif
 constexpr unsigned long kAtMark = 0x8905;  // SIOCATMARK (asm-generic/sockios.h)
 
 bool is_confined(Role role, const ServerSettings& settings) { return role != Role::warden && !(role == Role::node && settings.driver == "sim"); }
 
 Result<> load_filter(Role role) {
   confine::Filter filter;
-#ifdef SPACE_SANITIZED
-  filter.allow(kOfSanitizers);
-#endif
-  for (const confine::Calls group : {confine::Calls(confine::kOfEveryProgram), confine::Calls(confine::kDescriptors), confine::Calls(confine::kEventLoop), confine::Calls(confine::kConnections),
-                                     confine::Calls(confine::kContents), confine::Calls(confine::kOpening), confine::Calls(confine::kNames), confine::Calls(kOfRoles)})
-    filter.allow(group);
+  filter.allow(confine::kOfSanitizers);
+  filter.allow(confine::kOfEveryProgram);
+  filter.allow(confine::kDescriptors);
+  filter.allow(confine::kEventLoop);
+  filter.allow(confine::kConnections);
+  filter.allow(confine::kContents);
+  filter.allow(confine::kOpening);
+  filter.allow(confine::kNames);
+  filter.allow(kOfRoles);
   if (::geteuid() == 0) filter.allow(kOfRoot);
   filter.allow_madvise();
   filter.allow_prctl({PR_SET_PDEATHSIG, PR_CAPBSET_DROP});
@@ -51,8 +51,7 @@ Result<> load_filter(Role role) {
     filter.allow(confine::kPrograms);
     filter.allow_processes();
     filter.allow_sockets(role == Role::node ? std::initializer_list<int>{AF_UNIX} : std::initializer_list<int>{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
-    constexpr const char* kAnyIoctl[] = {"ioctl"};  // of node: userfaultfd, page tables, clones of files
-    filter.allow(kAnyIoctl);
+    filter.allow("ioctl");  // of node: userfaultfd, page tables, clones of files
   }
   filter.refuse(confine::kPrograms, EPERM);  // what is not allowed above
   filter.refuse(confine::kAttacks, EPERM);   // a role that ended would take every sandbox's connections with it
@@ -70,8 +69,8 @@ Result<> empty_bounding_set() {
 void add_folders_of(const fs::path& file, std::vector<Allowed>& out) {
   if (file.empty()) return;
   std::error_code error;
-  out.push_back({fs::absolute(file).parent_path(), confine::kRead});
-  if (const fs::path real = fs::canonical(file, error); !error) out.push_back({real.parent_path(), confine::kRead});
+  out.push_back({fs::absolute(file).parent_path(), confine::kRead, false});
+  if (const fs::path real = fs::canonical(file, error); !error) out.push_back({real.parent_path(), confine::kRead, false});
 }
 
 // Programs with their libraries, and what those read at their start.
@@ -82,7 +81,10 @@ void add_programs(std::vector<Allowed>& out) {
 }
 
 std::vector<Allowed> paths_of(Role role, const ServerSettings& s) {
-  std::vector<Allowed> out = {{"/dev/null", confine::kReadWrite}, {"/dev/urandom", confine::kReadFile}, {"/etc/ssl", confine::kRead, false}, {"/sys/devices/system/cpu", confine::kRead, false}};
+  std::vector<Allowed> out = {{"/dev/null", confine::kReadWrite}, {"/dev/urandom", confine::kReadFile}, {"/etc/ssl", confine::kRead, false}, {"/sys/devices/system", confine::kRead, false}};
+#ifdef SPACE_SANITIZED
+  out.push_back({"/proc", confine::kRead});
+#endif
   switch (role) {
     case Role::warden: break;
     case Role::api:

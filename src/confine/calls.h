@@ -38,6 +38,13 @@ inline constexpr const char* kNames[] = {"rename", "renameat", "renameat2", "lin
 inline constexpr const char* kPrograms[] = {"fork", "vfork", "execve", "wait4", "waitid", "kill", "pidfd_open", "pidfd_send_signal", "setsid", "setpgid", "getpgid", "getsid", "pipe",
                                             "pipe2", "dup2", "close_range", "chdir", "fchdir"};
 
+#ifdef SPACE_SANITIZED
+// LeakSanitizer looks at its own threads as a debugger would.
+inline constexpr const char* kOfSanitizers[] = {"ptrace", "personality", "wait4", "clone"};
+#else
+inline constexpr const char* kOfSanitizers[] = {"getpid"};  // as every program
+#endif
+
 // What no healthy process of ours calls, under any library: whoever does has taken it over.
 inline constexpr const char* kAttacks[] = {
     // namespaces, mounts, roots

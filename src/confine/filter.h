@@ -30,7 +30,7 @@ class Filter {
  public:
   Filter();
   void allow(Calls names);
-  void allow(const char* name, Conditions when);
+  void allow(const char* name, Conditions when = {});
   void refuse(Calls names, int error);                              // errno
   void refuse(const char* name, int error, Conditions when = {});
   void end_process(Calls names);  // SIGSYS to all of it; the kernel's log names the call (seccomp(2), SECCOMP_RET_KILL_PROCESS)

@@ -41,7 +41,7 @@ int version_of_kernel() {
 
 Result<> allow(int landlock, int version, const Allowed& one) {
   const Fd fd(::open(one.path.c_str(), O_PATH | O_CLOEXEC));
-  if (!fd && errno == ENOENT && !one.must_exist) return {};
+  if (!fd && !one.must_exist && (errno == ENOENT || errno == EACCES || errno == ENOTDIR)) return {};
   struct stat st {};
   if (!fd || ::fstat(fd.get(), &st) != 0) return fail_errno(errno, fmt::format("open {} to allow it", one.path.string()));
   if (allow_beneath(landlock, version, fd.get(), S_ISDIR(st.st_mode) ? one.rights : one.rights & kOfFiles) != 0)

@@ -37,7 +37,7 @@ enum class Tcp { none, connect, connect_and_bind };
 struct Allowed {
   std::filesystem::path path;
   std::uint64_t rights = 0;  // of Right
-  bool must_exist = true;    // else a path that is not there is left out
+  bool must_exist = true;    // else a path that is not there, or in a folder that is closed to us, is left out
 };
 
 // The kernel's version of Landlock, or 0 for none that is of use: version 1 cannot allow a rename between folders.

@@ -86,6 +86,7 @@ Result<> serve(const WardenConfig& config) {
   }
   TRY(Host host, look_at_host(config));
   TRY_VOID(keep_needed_privileges());
+  if (!config.without_filter) TRY_VOID(keep_needed_calls());
   TRY(UidSlots slots, UidSlots::claim(config.uid_base + kVmmOffset));
   VmTable vms(state);
   TRY_VOID(vms.load());
