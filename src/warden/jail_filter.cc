@@ -10,11 +10,11 @@
 namespace space::warden {
 namespace {
 
-// Of kOfEveryProgram's kind, and QEMU's own.
+// Beside the groups.
 constexpr const char* kOfQemu[] = {
-    "execve",                  // its start, which this filter comes before; afterwards its own filter ends it for this call
-    "dup2", "pipe2", "signalfd4", "getsid", "fchdir",
-    "tgkill",                  // to itself: it is alone in its PID namespace
+    "execve",  // its start, which this filter comes before; afterwards its own filter ends it for this call
+    "tgkill",  // to itself: it is alone in its PID namespace
+    "dup2", "pipe", "pipe2", "signalfd", "signalfd4",
 };
 
 constexpr std::uint64_t kKvmRequests = 0xae00, kRequestType = 0xff00;  // ioctl(2): the type of KVM's numbers (linux/kvm.h, KVMIO)
