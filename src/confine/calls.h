@@ -2,6 +2,8 @@
 // libseccomp does not know is left out. Calls that are judged by their arguments stand in filter.h.
 #pragma once
 
+#include <array>
+
 namespace space::confine {
 
 // Memory, threads, time, signals to itself, and questions about itself: what libc calls in any program, glibc's newer ways included.
@@ -42,7 +44,7 @@ inline constexpr const char* kPrograms[] = {"fork", "vfork", "execve", "wait4", 
 // LeakSanitizer looks at its own threads as a debugger would.
 inline constexpr const char* kOfSanitizers[] = {"ptrace", "personality", "wait4", "clone"};
 #else
-inline constexpr const char* kOfSanitizers[] = {"getpid"};  // as every program
+inline constexpr std::array<const char*, 0> kOfSanitizers{};
 #endif
 
 // What no healthy process of ours calls, under any library: whoever does has taken it over.
