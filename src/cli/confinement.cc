@@ -20,7 +20,7 @@ using confine::Allowed;
 namespace fs = std::filesystem;
 
 // Of every role: its own descriptors' limit, memory files and pages that are not swapped out (libsodium), and what `enclose` needs.
-constexpr const char* kOfRoles[] = {"bind", "connect", "prlimit64", "setrlimit", "memfd_create", "mlock", "munlock", "signalfd4", "pipe2", "dup2", "tgkill",
+constexpr const char* kOfRoles[] = {"bind", "connect", "prlimit64", "setrlimit", "memfd_create", "mlock", "munlock", "signalfd4", "pipe", "pipe2", "dup2", "tgkill",
                                     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
 // Of a role that was started as root and gives that up.
 constexpr const char* kOfRoot[] = {"setgroups", "setresuid", "setresgid"};
