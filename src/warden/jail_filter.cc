@@ -4,6 +4,8 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 
+#include <cerrno>
+
 #include "confine/calls.h"
 #include "confine/filter.h"
 
@@ -39,6 +41,7 @@ Result<std::vector<sock_filter>> jail_filter(bool kvm) {
   // It reads and writes its TAP and sets the form of its frames; who owns the interface, how long it lives and what filters it is the warden's.
   filter.allow_ioctls({TUNGETIFF, TUNGETFEATURES, TUNSETOFFLOAD, TUNGETVNETHDRSZ, TUNSETVNETHDRSZ, TUNSETVNETLE, TUNSETVNETBE, TUNSETSNDBUF, FIONBIO, FIONREAD, TCGETS, kNewUserfault});
   if (kvm) filter.allow("ioctl", {SCMP_A1_64(SCMP_CMP_MASKED_EQ, kRequestType, kKvmRequests)});
+  filter.refuse("unlink", ENOENT);  // of its control socket, when it ends: that stands outside its root
   filter.end_process(confine::kAttacks);
   return filter.program();
 }

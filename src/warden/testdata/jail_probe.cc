@@ -7,6 +7,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <initializer_list>
 #include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/if_tun.h>
