@@ -28,6 +28,13 @@ def landlock():
     return max(ctypes.CDLL(None).syscall(444, 0, 0, 1), 0)
 
 
+def state_of(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
 class Confinement(ServerTest):
     options = {"pool_ready": 0}
 
@@ -142,7 +149,8 @@ class Confinement(ServerTest):
                 os.rmdir("/tmp/made-by-a-vmm")
                 with self.assertRaises(ChildProcessError):
                     puppet.call("unshare", NEW_MOUNTS)
-            self.server.wait_for(lambda: not os.path.exists(f"/proc/{pid}"), 10, "the end of the VMM")
+            # Whoever traced it hides its end from the warden for a moment, which then leaves a zombie; nobody traces VMMs but tests.
+            self.assertIn(state_of(pid), ("Z", None))
         self.assertEqual(self.sandbox.output("echo others live"), "others live")
 
     def test_a_vmm_is_held_by_limits(self):
