@@ -1,4 +1,4 @@
-"""hardening.create, hardening.exec: what our own filters of system calls cost, on the VMM and on the roles. Two servers of one build side by side, the
+"""hardening.create, hardening.exec: what our own filters of system calls and Landlock cost, on the VMM and on the roles. Two servers of one build side by side, the
 peer's started with --bench-without-filters; the VMM's own filter stays on both sides."""
 from create import timed
 from report import Result

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+
+#include "base/result.h"
 
 namespace space::api {
 
@@ -38,6 +41,8 @@ struct ApiConfig {
   std::size_t max_running = 64;
   std::size_t max_pending = 10'000;
   bool debug = false;  // log level
+  // Called once, when all is open that asks for rights and before there are threads: what this process can reach shrinks. Empty: it does not.
+  std::function<Result<>()> enclose;
   bool tenants_on_tcg = false;  // tenants share a host without hardware virtualisation
 };
 

@@ -248,6 +248,8 @@ int run(const ApiConfig& config) {
   auto opened = open_all(config);
   if (!opened) return stop(opened.error());
   if (auto dropped = drop_root(config.uid); !dropped) return stop(dropped.error());
+  if (config.enclose)
+    if (auto enclosed = config.enclose(); !enclosed) return stop(enclosed.error());
 
   asio::io_context loop(1);
   auto store = control::open_sqlite_store(database_of(config), loop.get_executor(), system_clock());

@@ -1,56 +1,61 @@
 #include "cli/confinement.h"
 
-#include <sched.h>
-#include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <initializer_list>
-#include <memory>
 
 #include "base/log.h"
+#include "confine/calls.h"
+#include "confine/filter.h"
+#include "confine/landlock.h"
 
 namespace space::cli {
 namespace {
 
-// By name, so that calls of newer kernels can stand here; a name that libseccomp does not know is left out.
-constexpr const char* kRefused[] = {
-    // namespaces and mounts
-    "unshare", "setns", "mount", "umount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig", "fsmount",
-    "fspick", "mount_setattr",
-    // other processes (a VM's memory comes from the warden as an open file)
-    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "pidfd_getfd",
-    // parts of the kernel that no role works with; a VM's userfaultfd is made by the VMM and comes as an open file
-    "add_key", "keyctl", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
-    "fanotify_init", "open_by_handle_at", "lookup_dcookie", "quotactl", "quotactl_fd", "acct", "move_pages", "migrate_pages", "modify_ldt", "personality",
-    // the machine
-    "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "syslog", "settimeofday",
-    "clock_settime", "clock_adjtime", "adjtimex", "iopl", "ioperm", "vhangup", "sethostname", "setdomainname", "mknod", "mknodat"};
+using confine::Allowed;
+namespace fs = std::filesystem;
 
-Result<> load_filter(bool starts_programs) {
-  const std::unique_ptr<void, decltype(&seccomp_release)> filter(seccomp_init(SCMP_ACT_ALLOW), seccomp_release);
-  if (!filter) return fail(ErrorKind::internal, "seccomp_failed", "libseccomp gave no filter");
-  int error = 0;
-  const auto refuse = [&](const char* name, int with, std::initializer_list<scmp_arg_cmp> when = {}) {
-    const int number = seccomp_syscall_resolve_name(name);
-    if (number == __NR_SCMP_ERROR) return;
-    const int result = seccomp_rule_add_array(filter.get(), SCMP_ACT_ERRNO(static_cast<unsigned>(with)), number, static_cast<unsigned>(when.size()), when.begin());
-    if (result != 0 && error == 0) error = result;
-  };
-  for (const char* name : kRefused) refuse(name, EPERM);
-  if (!starts_programs)
-    for (const char* name : {"execve", "execveat"}) refuse(name, EPERM);
-  // clone3 takes its flags from memory, where a filter cannot look: without it libc falls back to clone.
-  refuse("clone3", ENOSYS);
-  for (const scmp_datum_t flag : {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP})
-    refuse("clone", EPERM, {SCMP_A0_64(SCMP_CMP_MASKED_EQ, flag, flag)});
-  // api and egress say once more that they are undumpable; nobody takes it back.
-  refuse("prctl", EPERM, {SCMP_A0_32(SCMP_CMP_EQ, PR_SET_DUMPABLE), SCMP_A1_32(SCMP_CMP_NE, 0)});
-  if (error == 0) error = seccomp_load(filter.get());
-  if (error != 0) return fail_errno(-error, "load the role's filter of system calls");
-  return {};
+// Of every role: its own descriptors' limit, memory files and pages that are not swapped out (libsodium), and what `enclose` needs.
+constexpr const char* kOfRoles[] = {"bind", "connect", "prlimit64", "setrlimit", "memfd_create", "mlock", "munlock", "signalfd4", "pipe", "pipe2", "dup2", "tgkill",
+                                    "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
+// Of a role that was started as root and gives that up.
+constexpr const char* kOfRoot[] = {"setgroups", "setresuid", "setresgid"};
+constexpr unsigned long kAtMark = 0x8905;  // SIOCATMARK (asm-generic/sockios.h)
+
+bool is_confined(Role role, const ServerSettings& settings) { return role != Role::warden && !(role == Role::node && settings.driver == "sim"); }
+
+Result<> load_filter(Role role) {
+  confine::Filter filter;
+  filter.allow(confine::kOfSanitizers);
+  filter.allow(confine::kOfEveryProgram);
+  filter.allow(confine::kDescriptors);
+  filter.allow(confine::kEventLoop);
+  filter.allow(confine::kConnections);
+  filter.allow(confine::kContents);
+  filter.allow(confine::kOpening);
+  filter.allow(confine::kNames);
+  filter.allow(kOfRoles);
+  if (::geteuid() == 0) filter.allow(kOfRoot);
+  filter.allow_madvise();
+  filter.allow_prctl({PR_SET_PDEATHSIG, PR_CAPBSET_DROP});
+  filter.allow_filters();
+  if (role == Role::api) {
+    filter.allow_threads();
+    filter.allow_sockets({AF_UNIX, AF_INET, AF_INET6});
+    filter.allow_ioctls({FIONBIO, FIONREAD, TCGETS, kAtMark});
+  } else {  // node has qemu-img make a base's empty disk, egress starts its workers
+    filter.allow(confine::kPrograms);
+    filter.allow_processes();
+    filter.allow_sockets(role == Role::node ? std::initializer_list<int>{AF_UNIX} : std::initializer_list<int>{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
+    filter.allow("ioctl");  // of node: userfaultfd, page tables, clones of files
+  }
+  filter.refuse(confine::kPrograms, EPERM);  // what is not allowed above
+  filter.refuse(confine::kAttacks, EPERM);   // a role that ended would take every sandbox's connections with it
+  return filter.load();
 }
 
 // An api that is root until it has its key and port; the others were started without (supervisor.cc).
@@ -60,12 +65,64 @@ Result<> empty_bounding_set() {
   return {};
 }
 
+// A file that is replaced is another one to Landlock, so its folder is allowed: where its name stands, and where a link of that name leads.
+void add_folders_of(const fs::path& file, std::vector<Allowed>& out) {
+  if (file.empty()) return;
+  std::error_code error;
+  out.push_back({fs::absolute(file).parent_path(), confine::kRead, false});
+  if (const fs::path real = fs::canonical(file, error); !error) out.push_back({real.parent_path(), confine::kRead, false});
+}
+
+// Programs with their libraries, and what those read at their start.
+void add_programs(std::vector<Allowed>& out) {
+  for (const char* folder : {"/usr", "/lib", "/lib64", "/bin"}) out.push_back({folder, confine::kRun, false});
+  for (const char* file : {"/etc/ld.so.cache", "/etc/ld.so.preload"}) out.push_back({file, confine::kReadFile, false});
+  out.push_back({"/proc/self/exe", confine::kReadFile | confine::kExecute});
+}
+
+std::vector<Allowed> paths_of(Role role, const ServerSettings& s) {
+  std::vector<Allowed> out = {{"/dev/null", confine::kReadWrite}, {"/dev/urandom", confine::kReadFile}, {"/etc/ssl", confine::kRead, false}, {"/sys/devices/system", confine::kRead, false}};
+#ifdef SPACE_SANITIZED
+  out.push_back({"/proc", confine::kRead});
+#endif
+  switch (role) {
+    case Role::warden: break;
+    case Role::api:
+      out.push_back({s.data_dir / "control", confine::kKeep});
+      out.push_back({s.run_dir / "api", confine::kKeep, false});
+      out.push_back({s.data_dir / "tls", confine::kRead, false});  // a domain's own certificate
+      add_folders_of(s.tls_certificate, out);
+      add_folders_of(s.tls_key, out);
+      break;
+    case Role::egress:
+      add_programs(out);
+      out.push_back({s.data_dir / "egress", confine::kKeep});
+      out.push_back({s.run_dir / "egress", confine::kKeep | confine::kMakeSocket});
+      for (const char* path : {"/etc/resolv.conf", "/etc/pki", "/etc/ca-certificates"}) out.push_back({path, confine::kRead, false});
+      add_folders_of(s.egress_ca, out);
+      break;
+    case Role::node:
+      add_programs(out);
+      out.push_back({s.data_dir / "node", confine::kKeep});
+      out.push_back({s.bases(), confine::kKeep});
+      out.push_back({s.templates(), confine::kRead});
+      out.push_back({s.run_dir / "node", confine::kKeep | confine::kMakeSocket});
+      out.push_back({s.run_dir, confine::kMakeSocket | confine::kRemoveFile});  // node.sock
+      out.push_back({"/proc", confine::kRead});                                 // how long and how large VMMs are
+      add_folders_of(s.trust_file, out);
+      break;
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<> confine(Role role, const ServerSettings& settings) {
   const rlimit none{0, 0};
   if (::setrlimit(RLIMIT_CORE, &none) != 0) return fail_errno(errno, "forbid core dumps");
-  if (role == Role::warden || (role == Role::node && settings.driver == "sim")) return {};
+  if (!is_confined(role, settings)) return {};
+  for (const auto what : {RLIMIT_MSGQUEUE, RLIMIT_RTPRIO, RLIMIT_NICE})
+    if (::setrlimit(what, &none) != 0) return fail_errno(errno, "set a limit");
   if (::geteuid() == 0) TRY_VOID(empty_bounding_set());
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "give up new privileges");
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "become undumpable");
@@ -73,7 +130,12 @@ Result<> confine(Role role, const ServerSettings& settings) {
     log::warn("filter.off", {{"of", to_string(role)}, {"why", "--bench-without-filters: this server is for a measurement, not for use"}});
     return {};
   }
-  return load_filter(role != Role::api);  // node has qemu-img make a base's empty disk, egress starts its workers
+  return load_filter(role);
+}
+
+Result<> enclose(Role role, const ServerSettings& settings) {
+  if (!is_confined(role, settings) || settings.without_filters) return {};
+  return confine::enter_landlock(paths_of(role, settings), role == Role::api ? confine::Tcp::none : confine::Tcp::connect);  // to guests, to the outside
 }
 
 }  // namespace space::cli

@@ -40,7 +40,7 @@ void add_settings(CLI::App& app, ServerSettings& s) {
   app.add_option("--keep-checkpoints-days", s.keep_checkpoints_days, "Or as long as they are younger than so many days; 0: however old")->check(CLI::Range(0, 36'500))->capture_default_str();
   app.add_flag("--no-limits", s.no_limits, "Serve although this host cannot limit memory, processes and CPU of a VM");
   app.add_flag("--tenants-on-tcg", s.tenants_on_tcg, "Let several tenants share this host although it has no hardware virtualisation (docs/security.md)");
-  app.add_flag("--bench-without-filters", s.without_filters, "Load no filters of system calls: only to measure what they cost")->group("");  // in no help: nobody serves with it
+  app.add_flag("--bench-without-filters", s.without_filters, "No filters of system calls and no Landlock: only to measure what they cost")->group("");  // in no help: nobody serves with it
   app.add_option("--uid-base", s.uid_base, "First of the numeric users that the roles and VMs run as")->check(CLI::Range(1000, 2'000'000'000))->capture_default_str();
   app.add_option("--egress-resolver", s.egress_resolvers, "DNS server of the egress gateway, as address:port; the host's own when not given");
   app.add_option("--egress-allow-range", s.egress_allowed_ranges, "A private or special range (CIDR) that sandboxes may reach where their policy allows it");

@@ -40,6 +40,7 @@ int run_egress(const ServerSettings& s) {
   config.ca_file = s.egress_ca;
   config.key_source = s.egress_key;
   config.log_level = s.log_level;
+  config.enclose = [&s] { return cli::enclose(Role::egress, s); };
   return egress::run(config);
 }
 
@@ -63,6 +64,7 @@ int run_node(const ServerSettings& s) {
   config.keep_checkpoints = s.keep_checkpoints;
   config.keep_checkpoints_days = s.keep_checkpoints_days;
   config.log_level = s.log_level;
+  config.enclose = [&s] { return cli::enclose(Role::node, s); };
   return node::run(config);
 }
 
@@ -88,6 +90,7 @@ int run_api(const ServerSettings& s) {
   config.uid = ::geteuid() == 0 ? s.api_uid() : 0;
   config.tenants_on_tcg = s.tenants_on_tcg;
   config.debug = s.log_level == log::Level::debug;
+  config.enclose = [&s] { return cli::enclose(Role::api, s); };
   return api::run(config);
 }
 

@@ -32,6 +32,8 @@ struct EgressConfig {
   log::Level log_level = log::Level::info;
   // Starts a worker with `channel` as its descriptor 3. Empty: this program again, as `egress-worker`.
   std::function<Result<pid_t>(Fd channel)> spawn_worker;
+  // Called once, with the store's key read and before there are threads: what this process can reach shrinks. Empty: it does not.
+  std::function<Result<>()> enclose;
 };
 
 // Runs until SIGTERM or SIGINT. The exit status: 0, or 1 after an error it has logged. Blocks.

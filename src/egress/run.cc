@@ -82,6 +82,7 @@ Result<> run_parent(const EgressConfig& config) {
   TRY_VOID(settle_down(config, folder));
   TRY_VOID(check(config));
   TRY(Secret key, load_store_key(config.key_source, folder / "store.key"));
+  if (config.enclose) TRY_VOID(config.enclose());
   BlockingPool disk(kDiskThreads);
   Result<> outcome;
   {

@@ -276,6 +276,7 @@ Result<> run_node(const NodeConfig& config) {
   TRY_VOID(become(config.uid, {folders.node, folders.bases, folders.sockets}));
   raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
+  if (config.enclose) TRY_VOID(config.enclose());
   Node node(config, folders);
   return node.run();
 }

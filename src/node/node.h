@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "base/result.h"
 
 namespace space::node {
 
@@ -44,6 +46,8 @@ struct NodeConfig {
 
   std::size_t max_sandboxes = 1000;                   // more: resource_exhausted/node_full
   log::Level log_level = log::Level::info;
+  // Called once, as the account above and before there are threads: what this process can reach shrinks. Empty: it does not.
+  std::function<Result<>()> enclose;
 };
 
 // Runs until SIGTERM or SIGINT: then it drains its pools and leaves the sandboxes running for the next node to adopt.

@@ -1,5 +1,5 @@
 // Starts a VMM in its jail: own uid without capabilities, private read-only root, own PID, IPC, UTS, mount, cgroup and (empty) network
-// namespaces, its cgroup, limits, seccomp, no environment, and exactly the descriptors it is given. docs/warden.md says why each.
+// namespaces, its cgroup, limits, Landlock, seccomp, no environment, and exactly the descriptors it is given. docs/warden.md says why each.
 #pragma once
 
 #include <chrono>
@@ -25,6 +25,7 @@ struct JailSpec {
   const Fd* log = nullptr;        // becomes 1 and 2
   const CgroupEntry* cgroup = nullptr;
   std::span<const sock_filter> filter;  // empty: none (WardenConfig::without_filter)
+  int landlock = 0;               // the version to use (confine/landlock.h); 0: none
   bool kvm = false;               // with a /dev/kvm
   // For the object that the build preloads (userfault_preload.c), or both null: its socket and /dev/userfaultfd.
   const Fd* userfault_socket = nullptr;

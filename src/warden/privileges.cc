@@ -6,6 +6,10 @@
 #include <memory>
 #include <sys/capability.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include "confine/calls.h"
+#include "confine/filter.h"
 
 namespace space::warden {
 namespace {
@@ -26,7 +30,29 @@ constexpr std::array kNeeded = {
     CAP_DAC_OVERRIDE,     // run and data folders that an operator gave to another uid
 };
 
+// Beside what every program does: what the warden does, and what a VMM does before its own filter, which comes on top of this one.
+constexpr const char* kOwnCalls[] = {"clone", "clone3", "unshare", "setns", "mount", "umount2", "pivot_root", "mknod", "mknodat", "sethostname", "setgroups", "setresgid", "setresuid", "capget",
+                                     "capset", "setrlimit", "prlimit64", "bind", "connect", "memfd_create", "signalfd4", "tgkill", "seccomp", "prctl", "ioctl", "madvise",
+                                     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
+
 }  // namespace
+
+Result<> keep_needed_calls() {
+  confine::Filter filter;
+  filter.allow(kOwnCalls);
+  filter.allow(confine::kOfSanitizers);
+  filter.allow(confine::kOfEveryProgram);
+  filter.allow(confine::kDescriptors);
+  filter.allow(confine::kEventLoop);
+  filter.allow(confine::kConnections);
+  filter.allow(confine::kContents);
+  filter.allow(confine::kOpening);
+  filter.allow(confine::kNames);
+  filter.allow(confine::kPrograms);
+  filter.allow_sockets({AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
+  filter.refuse(confine::kAttacks, EPERM);
+  return filter.load();
+}
 
 Result<> keep_needed_privileges() {
   const std::unique_ptr<std::remove_pointer_t<cap_t>, decltype(&cap_free)> now(cap_get_proc(), cap_free), kept(cap_init(), cap_free);

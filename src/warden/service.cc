@@ -147,6 +147,7 @@ Result<> Service::start(const wire::WardenRequest& request, std::vector<Fd>& fds
     spec.fds = std::span(fds).subspan(1);
     spec.cgroup = &cgroup;
     spec.filter = host_.filter;
+    spec.landlock = host_.landlock;
     spec.kvm = host_.kvm;
     spec.file_bytes = limits.file_bytes;
     spec.tasks = limits.tasks;

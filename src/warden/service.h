@@ -23,6 +23,7 @@ struct Host {
   VmmBuild build;
   Cgroups cgroups;
   std::vector<sock_filter> filter;
+  int landlock = 0;  // confine/landlock.h
   bool kvm = false;
   bool userfault = false;  // /dev/userfaultfd is there: VMMs can be tracked
 };

@@ -127,10 +127,12 @@ TEST(VmmBuild, ReadsVersionsAndInterpreters) {
 }
 
 TEST(JailFilter, Compiles) {
-  auto filter = jail_filter();
-  ASSERT_TRUE(filter) << describe(filter.error());
-  EXPECT_GT(filter->size(), 50U);
-  EXPECT_LT(filter->size(), static_cast<std::size_t>(BPF_MAXINSNS));
+  for (const bool kvm : {false, true}) {
+    auto filter = jail_filter(kvm);
+    ASSERT_TRUE(filter) << describe(filter.error());
+    EXPECT_GT(filter->size(), 100U);
+    EXPECT_LT(filter->size(), static_cast<std::size_t>(BPF_MAXINSNS));
+  }
 }
 
 TEST(UidSlots, GivesEachUidOnceAndTheOldestFirst) {

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/unix_socket.h"
+#include "confine/landlock.h"
 #include "warden/jail_filter.h"
 #include "warden/kvm_probe.h"
 #include "warden/privileges.h"
@@ -50,12 +51,14 @@ Result<Host> look_at_host(const WardenConfig& config) {
   Host host;
   host.builds = fs::path(config.data_dir) / "vmm";
   TRY(host.build, prepare_build(config.vmm_binary, host.builds, config.uid_base + kToolOffset));
+  host.kvm = kvm_works();
   if (config.without_filter) {
     log::warn("filter.off", {{"of", "VMMs"}, {"why", "--bench-without-filters: this server is for a measurement, not for use"}});
   } else {
-    TRY(host.filter, jail_filter());
+    TRY(host.filter, jail_filter(host.kvm));
+    host.landlock = confine::landlock_version();
+    if (host.landlock == 0) log::warn("landlock.absent", {{"of", "VMMs"}, {"why", "this kernel has no Landlock, or one older than Linux 5.19: root, users and filter stand alone"}});
   }
-  host.kvm = kvm_works();
   host.userfault = ::access("/dev/userfaultfd", R_OK | W_OK) == 0;  // Linux 6.1
   host.cgroups = Cgroups::detect();
   if (host.cgroups.kind() == "none" && !config.allow_no_limits)
@@ -83,6 +86,7 @@ Result<> serve(const WardenConfig& config) {
   }
   TRY(Host host, look_at_host(config));
   TRY_VOID(keep_needed_privileges());
+  if (!config.without_filter) TRY_VOID(keep_needed_calls());
   TRY(UidSlots slots, UidSlots::claim(config.uid_base + kVmmOffset));
   VmTable vms(state);
   TRY_VOID(vms.load());

@@ -15,7 +15,7 @@ struct WardenConfig {
   std::string vmm_binary = "/usr/bin/qemu-system-x86_64";
   unsigned ready_namespaces = 4;             // kept in stock; 0 to 64
   bool allow_no_limits = false;              // start although the host has no cgroup controllers we can use
-  bool without_filter = false;               // VMMs get no filter of ours: only to measure what it costs
+  bool without_filter = false;               // VMMs get no filter of ours and no Landlock: only to measure what they cost
 };
 
 // Serves until SIGTERM or SIGINT; VMMs go on running then, and after a crash. Needs root. Returns the exit status: 0, or 1 after

@@ -9,11 +9,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # Folder → the folders whose headers it may include, beside its own.
 MAY_INCLUDE = {
     "base": set(),
+    "confine": {"base"},
     "http": {"base"},
     "wire": {"base", "http"},
     "agent": {"base", "http", "wire"},
     "net": {"base", "http", "wire"},
-    "warden": {"base", "wire", "net"},
+    "warden": {"base", "confine", "wire", "net"},
     "snapshot": {"base", "http", "wire"},
     "vmm": {"base", "http", "wire", "net"},
     "template": {"base", "http", "wire", "vmm", "net", "snapshot"},
@@ -22,9 +23,9 @@ MAY_INCLUDE = {
     "build": {"base", "http", "wire", "control"},
     "api": {"base", "http", "wire", "control", "build", "e2b"},
     "e2b": {"base", "http", "wire", "control", "build"},
-    "egress": {"base", "http", "wire"},
+    "egress": {"base", "confine", "http", "wire"},
     # The command starts the roles through their entry headers, builds templates and keeps the store in order; otherwise it is a client.
-    "cli": {"base", "http", "template", "snapshot"},
+    "cli": {"base", "confine", "http", "template", "snapshot"},
 }
 ROLE_ENTRIES = {"api/api.h", "node/node.h", "warden/warden.h", "egress/egress.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

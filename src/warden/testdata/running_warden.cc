@@ -18,13 +18,14 @@ namespace space::warden {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-RunningWarden::RunningWarden(const std::string& vmm, unsigned ready_namespaces) : folder_(*TempDir::make("/tmp", "space-warden-test-")) {
+RunningWarden::RunningWarden(const std::string& vmm, unsigned ready_namespaces, bool without_filter) : folder_(*TempDir::make("/tmp", "space-warden-test-")) {
   config_.run_dir = (folder_.path() / "run").string();
   config_.data_dir = (folder_.path() / "data").string();
   // A base of this test process alone, far from the default of servers on this machine.
   config_.uid_base = 1'000'000'000U + static_cast<uid_t>(::getpid() % 10'000) * 100'000U;
   config_.vmm_binary = vmm;
   config_.ready_namespaces = ready_namespaces;
+  config_.without_filter = without_filter;
   start();
 }
 

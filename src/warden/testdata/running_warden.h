@@ -20,7 +20,7 @@ using Lines = std::map<std::string, std::string>;
 
 class RunningWarden {
  public:
-  explicit RunningWarden(const std::string& vmm = SPACE_JAIL_PROBE, unsigned ready_namespaces = 1);
+  explicit RunningWarden(const std::string& vmm = SPACE_JAIL_PROBE, unsigned ready_namespaces = 1, bool without_filter = false);
   ~RunningWarden();
 
   void start();
