@@ -68,7 +68,9 @@ Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, co
   if (!(words >> package >> version >> hash) || words >> more || !is_version(version))
     return fail(ErrorKind::invalid_argument, "template_kernel", fmt::format("{} does not say PACKAGE VERSION SHA256", (folder / "kernel").string()), "run templates/kernel again");
   std::error_code error;
-  if (fs::exists(layout.kernel(version) / "kernel.json", error)) return version;
+  const bool present = fs::exists(layout.kernel(version) / "kernel.json", error);
+  const auto order = read_file(layout.kernel(version) / "modules" / "order", 64 << 10);
+  if (present && order && *order == guest_module_order()) return version;  // an earlier version of SPACE kept fewer modules
 
   progress("unpacking kernel " + version);
   TRY(auto deb, open_file(folder / "kernel.deb", O_RDONLY));
