@@ -22,28 +22,6 @@ namespace {
 
 constexpr std::size_t kMostAnswers = 512, kMostRemoved = 1024, kMostClients = 1024;
 constexpr std::uint64_t kFresh_s = 1;  // for so long a kernel may take for true what it was told: what others do is seen after it
-constexpr int kHandleType = 1, kHandleBytes = 8;  // FILEID_INO32_GEN (Linux, include/linux/exportfs.h)
-
-class Handle {
- public:
-  static constexpr unsigned kMost = 128;  // MAX_HANDLE_SZ
-  file_handle* head() { return reinterpret_cast<file_handle*>(bytes_); }
-
- private:
-  alignas(file_handle) unsigned char bytes_[sizeof(file_handle) + kMost] = {};
-};
-
-// The node's number of what `folder`/`name` is; "" is `folder` itself.
-std::optional<std::uint64_t> number_of(int folder, const char* name) {
-  Handle handle;
-  handle.head()->handle_bytes = Handle::kMost;
-  int mount = 0;
-  if (::name_to_handle_at(folder, name, handle.head(), &mount, AT_EMPTY_PATH) != 0) return std::nullopt;
-  if (handle.head()->handle_type != kHandleType || handle.head()->handle_bytes != kHandleBytes) return std::nullopt;
-  std::uint64_t number = 0;
-  std::memcpy(&number, handle.head()->f_handle, sizeof number);
-  return number;
-}
 
 fuse_attr attributes(const struct stat& st) {
   fuse_attr a{};
@@ -148,14 +126,7 @@ class FuseCall {
   }
 
   // --- nodes
-  Fd node(std::uint64_t number, int flags) {
-    if (number == FUSE_ROOT_ID) return Fd(::openat(server_.folder_.get(), ".", flags | O_CLOEXEC));
-    Handle handle;
-    handle.head()->handle_bytes = kHandleBytes;
-    handle.head()->handle_type = kHandleType;
-    std::memcpy(handle.head()->f_handle, &number, sizeof number);
-    return Fd(::open_by_handle_at(server_.folder_.get(), handle.head(), flags | O_CLOEXEC | O_NOFOLLOW));
-  }
+  Fd node(std::uint64_t number, int flags) { return server_.nodes_.open(number, flags); }
   Fd node(int flags) { return node(head_.nodeid, flags); }
   // Only of a regular file is the content opened: a device or a pipe would do something.
   int open_file(int flags, Fd& out) {
@@ -178,7 +149,7 @@ class FuseCall {
     const Fd thing(::openat(folder, called.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat st{};
     if (!thing || ::fstat(thing.get(), &st) != 0) return -errno;
-    const auto number = number_of(thing.get(), "");
+    const auto number = server_.nodes_.number_of(thing);
     if (!number) return -EIO;
     fuse_entry_out out{};
     out.nodeid = *number;
@@ -219,7 +190,7 @@ class FuseCall {
   }
   int statistics() {
     struct statfs fs{};
-    if (::fstatfs(server_.folder_.get(), &fs) != 0) return -errno;
+    if (::fstatfs(server_.nodes_.folder().get(), &fs) != 0) return -errno;
     fuse_statfs_out out{};
     out.st.blocks = fs.f_blocks;
     out.st.bfree = fs.f_bfree;
@@ -331,7 +302,7 @@ class FuseCall {
     Fd thing(::openat(folder, called.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat st{};
     if (!thing || ::fstat(thing.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1) return;
-    const auto number = number_of(thing.get(), "");
+    const auto number = server_.nodes_.number_of(thing);
     const std::lock_guard hold(client_.lock);
     if (number && client_.removed.size() < kMostRemoved) client_.removed.insert_or_assign(*number, std::move(thing));
   }
@@ -501,13 +472,9 @@ class FuseCall {
   alignas(8) std::byte storage_[128];
 };
 
-Result<std::unique_ptr<FuseServer>> FuseServer::open(const std::string& folder) {
-  std::unique_ptr<FuseServer> server(new FuseServer);
-  server->folder_ = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!server->folder_) return fail_errno(errno, fmt::format("open {}", folder));
-  if (!number_of(server->folder_.get(), ""))
-    return fail(ErrorKind::unsupported, "volume_unsupported", fmt::format("the filesystem of {} has no file handles of 8 bytes", folder), "use ext4");
-  return server;
+Result<std::unique_ptr<FuseServer>> FuseServer::open(const std::string& folder, const std::string& key) {
+  TRY(FuseNodes nodes, FuseNodes::open(folder, key));
+  return std::unique_ptr<FuseServer>(new FuseServer(std::move(nodes)));
 }
 
 std::vector<std::byte> FuseServer::serve(FuseClient& client, std::span<const std::byte> request) const {

@@ -1,7 +1,7 @@
 // A volume's folder as a FUSE filesystem (Linux, include/uapi/linux/fuse.h): requests of the kernels of sandboxes that have it mounted,
 // as they are, in; answers out. It keeps next to nothing between requests, so that a mount outlives a lost connection, a pause, a
-// suspend and a fork of its sandbox: a node's number *is* ext4's file handle (name_to_handle_at(2): inode and generation), and an
-// open file has no number of its own. What is kept is in ClientState.
+// suspend and a fork of its sandbox: a node's number *is* its file handle (fuse_nodes.h), and an open file has none of its own. What is
+// kept is in FuseClient.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/fuse_nodes.h"
 #include "base/fd.h"
 #include "base/result.h"
 
@@ -35,8 +36,8 @@ struct FuseClient {
 
 class FuseServer {
  public:
-  // `folder` lies on a filesystem whose handles have 8 bytes (ext4): else unsupported/volume_unsupported.
-  static Result<std::unique_ptr<FuseServer>> open(const std::string& folder);
+  // As FuseNodes::open.
+  static Result<std::unique_ptr<FuseServer>> open(const std::string& folder, const std::string& key);
 
   // From any thread. `request` is one whole message, from whoever. Empty: nothing is answered.
   std::vector<std::byte> serve(FuseClient& client, std::span<const std::byte> request) const;
@@ -45,8 +46,8 @@ class FuseServer {
 
  private:
   friend class FuseCall;
-  FuseServer() = default;
-  Fd folder_;    // for open_by_handle_at(2), which wants no O_PATH
+  explicit FuseServer(FuseNodes nodes) : nodes_(std::move(nodes)) {}
+  const FuseNodes nodes_;
   std::mutex lock_;
   std::map<std::string, std::shared_ptr<FuseClient>, std::less<>> clients_;
   std::deque<std::string> used_;  // names, the latest last

@@ -13,6 +13,7 @@
 namespace space::agent {
 
 inline constexpr const char* kVolumeFolder = "/srv/volume";
+inline constexpr const char* kVolumeKey = "/srv/volume.key";  // beside it (fuse_server.h)
 inline constexpr uid_t kVolumeUser = 1000;  // who owns what is made without an owner: the templates' own user
 
 // Absolute, without "." and ".." and NUL, as "/a/b"; "/" is the volume itself. invalid_argument/invalid_path.

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-#include "agent/volume.h"
 
 namespace space::agent {
 namespace {
@@ -40,7 +39,7 @@ struct Serving {
 Result<> VolumeService::serve(std::shared_ptr<VolumeWire> wire, const std::string& client) {
   const std::lock_guard hold(lock_);
   if (!server_) {
-    TRY(server_, FuseServer::open(kVolumeFolder));
+    TRY(server_, FuseServer::open(folder_, key_));
   }
   if (static_cast<std::size_t>(wires_.use_count()) > kMostWires)
     return fail(ErrorKind::resource_exhausted, "too_many_mounts", "this volume is mounted as often as it can be", "unmount it somewhere");
