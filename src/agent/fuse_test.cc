@@ -187,8 +187,7 @@ TEST_F(FuseTest, WhatIsUnmountedFailsAndIsMountedAnew) {
   const Fd open(::open((a_ / "f").c_str(), O_CREAT | O_RDWR, 0644));
   ASSERT_TRUE(mounts_.set({b_.string()}));
   EXPECT_FALSE(mounts_.find(a_.string()));
-  char byte = 0;
-  EXPECT_EQ(::pread(open.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(::pwrite(open.get(), "x", 1, 0), -1);
   EXPECT_TRUE(fs::is_empty(a_));
   ASSERT_EQ(::umount2(b_.c_str(), MNT_DETACH | MNT_FORCE), 0);  // somebody in the guest
   EXPECT_TRUE(soon([&] { return mounts_.find(b_.string())->over(); }));

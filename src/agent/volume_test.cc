@@ -87,7 +87,8 @@ TEST_F(VolumeTest, FoldersAreMadeListedAndRemoved) {
   EXPECT_EQ(code(volume_->make_folder("/x/f", {}, true)), "already_exists");
   EXPECT_EQ(code(volume_->make_folder("/x/f/g", {}, true)), "no_such_file");
   std::vector<std::string> paths;
-  for (const Entry& entry : volume_->list("/", 2).value()) paths.push_back(entry.path);
+  const std::vector<Entry> listed = volume_->list("/", 2).value();
+  for (const Entry& entry : listed) paths.push_back(entry.path);
   EXPECT_EQ(paths, (std::vector<std::string>{"/d", "/x", "/x/f", "/x/y"}));
   ASSERT_EQ(volume_->list("/x", 1)->size(), 2u);
   EXPECT_EQ(volume_->list("/x", 1)->at(0).path, "/x/f");

@@ -91,7 +91,7 @@ class SqliteStore : public Store {
   Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) override {
     return database_->read<std::vector<Sandbox>>([before_ms](Session& s) -> Result<std::vector<Sandbox>> {
       return rows::sandboxes(s,
-                             "WHERE over_ms > 0 AND over_ms < :before AND NOT EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume') AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
+                             "WHERE over_ms > 0 AND over_ms < :before AND NOT (state = 'ended' AND EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')) AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
                              "o.finished_ms = 0) LIMIT 1000",
                              before_ms);
     });

@@ -39,6 +39,10 @@ class Volume:
 
 
 class VolumeTest(ServerTest):
+    def setUp(self):
+        with self.api.create():  # by E2B's API nobody waits as long as a base may take
+            pass
+
     def volume(self, name):
         answer = self.api.call("POST", "/volumes", {"name": name})
         self.assertEqual(answer.status, 201, answer.body)
@@ -120,7 +124,7 @@ class Content(VolumeTest):
 
     def test_a_token_opens_its_volume_alone(self):
         one, two = self.volume("mine"), self.volume("other")
-        one.write("/f", b"x")
+        self.assertEqual(one.write("/f", b"x").status, 201)
         for token in (two.token, self.api.key, "vol_" + "0" * 64, "x"):
             self.assertEqual(one.call("GET", "file", "/f", token=token).status, 401, token)
         self.assertEqual(self.api.with_key(None).call("GET", f"/volumecontent/{one.id}/file?path=/f").status, 401)
