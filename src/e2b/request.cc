@@ -100,6 +100,8 @@ Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
       at = end + 1;
     }
     if (!seen.insert(path).second) return refuse("it is there twice");
+    for (const std::string_view other : seen)
+      if (path.starts_with(fmt::format("{}/", other)) || other.starts_with(fmt::format("{}/", path))) return refuse("one lies in another");
   }
   return mounts;
 }

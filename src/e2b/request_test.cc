@@ -54,6 +54,8 @@ TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {
   for (const char* path : {"mnt", "/", "/mnt/", "//mnt", "/mnt//a", "/mnt/../a", "/./mnt", "/etc", "/proc/1", "/usr/local"})
     EXPECT_NE(refused(with(std::string(R"([{"name":"v","path":")") + path + "\"}]").c_str()).find("mounted"), std::string::npos) << path;
   EXPECT_NE(refused(with(R"([{"name":"v","path":"/a"},{"name":"w","path":"/a"}])").c_str()).find("twice"), std::string::npos);
+  EXPECT_NE(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a"}])").c_str()).find("in another"), std::string::npos);
+  EXPECT_EQ(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a/bc"}])").c_str()), "");
   for (const char* wrong : {"{}", "[1]", R"([{"name":"v"}])", R"([{"path":"/a"}])", R"([{"name":"","path":"/a"}])"}) EXPECT_NE(refused(with(wrong).c_str()), "") << wrong;
 }
 

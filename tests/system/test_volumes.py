@@ -1,9 +1,12 @@
 """Volumes: their files by E2B's content API, in sandboxes that have them mounted, and over everything that happens to either."""
 
+import os
+import signal
 import unittest
 import urllib.parse
 from pathlib import Path
 
+import leaks
 from api_client import Sandbox
 from space_server import TEMPLATES, ServerTest
 
@@ -246,7 +249,7 @@ class Mounted(VolumeTest):
         before = {s["id"] for s in self.api.sandboxes()}
         for mounts in ([{"name": "none", "path": "/mnt/x"}], [{"name": "there", "path": "mnt"}], [{"name": "there", "path": "/mnt/../x"}], [{"name": "there", "path": "/mnt/"}],
                        [{"name": "there", "path": "/"}], [{"name": "there", "path": "/etc"}], [{"name": "there", "path": "/proc/x"}], [{"name": "there"}], [{"path": "/mnt/x"}], ["there"],
-                       [{"name": "there", "path": "/mnt/x"}, {"name": "there", "path": "/mnt/x"}], {"name": "there"}, [{"name": "there", "path": f"/mnt/{i}"} for i in range(17)]):
+                       [{"name": "there", "path": "/mnt/x"}, {"name": "there", "path": "/mnt/x"}], [{"name": "there", "path": "/mnt/x"}, {"name": "there", "path": "/mnt/x/y"}], {"name": "there"}, [{"name": "there", "path": f"/mnt/{i}"} for i in range(17)]):
             answer = self.api.call("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": mounts})
             self.assertEqual(answer.status, 400, (mounts, answer.body))
         self.assertEqual({s["id"] for s in self.api.sandboxes()}, before)
@@ -258,10 +261,19 @@ class Mounted(VolumeTest):
         self.server.wait_for(lambda: one.run("cat /mnt/data/f 2>/dev/null", timeout=30).code != 0, 30, "an error in place of the file")
         self.assertEqual(one.output("echo the rest works"), "the rest works")
 
+    def test_a_volume_whose_machine_dies_comes_back_from_its_disk(self):
+        volume, one, two = self.both("dying")
+        one.output("mkdir /mnt/data/d && echo kept >/mnt/data/d/f && sync /mnt/data/d/f")
+        self.assertEqual(two.output("cat /mnt/data/d/f"), "kept")
+        os.kill(leaks.vmm_pid(self.server, volume.id), signal.SIGKILL)
+        self.assertEqual(two.output("echo more >>/mnt/data/d/f && cat /mnt/data/d/f"), "kept\nmore")
+        self.assertEqual(volume.read("/d/f").body, b"kept\nmore\n")
+        self.assertEqual(one.output("ls /mnt/data /mnt/data/d"), "/mnt/data:\nd\n\n/mnt/data/d:\nf")
+
     def test_one_sandbox_has_several(self):
-        self.volume("outer"), self.volume("inner")
-        one = self.sandbox(volumeMounts=[{"name": "inner", "path": "/mnt/data/inner"}, {"name": "outer", "path": "/mnt/data"}])
-        self.assertEqual(one.output("echo 1 >/mnt/data/f && echo 2 >/mnt/data/inner/f && cat /mnt/data/f /mnt/data/inner/f && grep -c fuse.volume /proc/mounts"), "1\n2\n2")
+        self.volume("left"), self.volume("right")
+        one = self.sandbox(volumeMounts=[{"name": "left", "path": "/left"}, {"name": "right", "path": "/home/user/right"}])
+        self.assertEqual(one.output("echo 1 >/left/f && echo 2 >~/right/f && cat /left/f ~/right/f && grep -c fuse.volume /proc/mounts"), "1\n2\n2")
 
 
 if __name__ == "__main__":
