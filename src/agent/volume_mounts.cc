@@ -79,7 +79,7 @@ VolumeMount::VolumeMount(std::string path, Fd device) : path_(std::move(path)), 
 Result<std::shared_ptr<VolumeMount>> VolumeMount::make(const std::string& path) {
   Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
   if (!device)
-    return fail(ErrorKind::unsupported, "volume_unsupported", "the kernel of this sandbox's template has no FUSE, which volumes need", "publish the template again with this version of SPACE");
+    return fail(ErrorKind::unsupported, "volume_unsupported", "the kernel of this sandbox's template has no FUSE, which volumes need", "whoever keeps the server runs scripts/template build once more");
   TRY_VOID(make_mount_point(path));
   const std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", device.get());
   if (::mount("space-volume", path.c_str(), "fuse.volume", MS_NOSUID | MS_NODEV | MS_NOATIME, options.c_str()) != 0)
