@@ -1,5 +1,5 @@
 // Volumes by the unmodified JavaScript SDK. Started by `tests/e2b/run`, which sets E2B_*.
-import { Sandbox, SandboxError, Volume, VolumeError, VolumeNotFoundError, VolumePathNotFoundError } from 'e2b'
+import { AuthenticationError, Sandbox, SandboxError, Volume, VolumeError, VolumeNotFoundError, VolumePathNotFoundError } from 'e2b'
 import { holds, methodsOf, raises, same, tellUnchecked, works } from './report.mjs'
 
 const volumeName = `suite-js-${Date.now()}`
@@ -32,6 +32,12 @@ await works('Volume.readFile', async () => {
   same(await (await volume.readFile('/folder/blob', { format: 'blob' })).text(), 'blob')
   same(await new Response(await volume.readFile('/new/stream', { format: 'stream' })).text(), 'of a stream')
   await raises(VolumePathNotFoundError, () => volume.readFile('/none'))
+})
+await works('Volume.readFile of what it may not', async () => {
+  await raises(AuthenticationError, () => new Volume(volume.volumeId, volumeName, 'vol_another').readFile('/folder/text'))
+  for (const path of ['/../etc/passwd', 'folder/text', '/folder/./text', '']) await raises(VolumeError, () => volume.readFile(path))
+  await raises(VolumeError, () => volume.readFile('/folder'))
+  await raises(VolumeError, () => volume.remove('/'))
 })
 await works('Volume.list of a folder', async () => {
   same((await volume.list('/folder')).map((one) => one.name), ['blob', 'bytes', 'text'])

@@ -4,7 +4,7 @@ import inspect
 import io
 import time
 
-from e2b import NotFoundException, Sandbox, SandboxException, Volume, VolumeException
+from e2b import AuthenticationException, NotFoundException, Sandbox, SandboxException, Volume, VolumeException
 
 from checks import check, named, raises, same, tell
 
@@ -52,6 +52,14 @@ def _():
     same(volume.read_file("/folder/bytes", format="bytes"), bytes([0, 255, 1]))
     same(b"".join(volume.read_file("/new/stream", format="stream")), b"of a stream")
     raises(NotFoundException, lambda: volume.read_file("/none"))
+
+
+@check("Volume.read_file of what it may not")
+def _():
+    raises(AuthenticationException, lambda: Volume(volume_id=volume.volume_id, name=volume_name, token="vol_another").read_file("/folder/text"))
+    for path in ("/../etc/passwd", "folder/text", "/folder/./text", ""):
+        raises(VolumeException, lambda: volume.read_file(path))
+    raises(VolumeException, lambda: volume.remove("/"))
 
 
 @check("Volume.list of a folder")
