@@ -11,6 +11,9 @@
 #include "agent/process_table.h"
 #include "agent/reaper.h"
 #include "agent/settings.h"
+#include "agent/volume.h"
+#include "agent/volume_mounts.h"
+#include "agent/volume_service.h"
 #include "base/async.h"
 
 namespace space::agent {
@@ -27,6 +30,8 @@ struct Agent {
   std::unique_ptr<Guest> guest;
   Loads loads;
   std::string boot_id;
+  VolumeMounts mounts;    // volumes that this guest uses
+  VolumeService volume{kVolumeFolder, kVolumeKey};  // the one that it is
   bool allow_any_peer = false;
   BlockingPool pool{4};
 

@@ -66,6 +66,7 @@ Result<> Upload::find_place(const std::string& path) {
     char target[PATH_MAX];
     const ssize_t n = ::readlinkat(folder_.get(), name_.c_str(), target, sizeof target);
     if (n <= 0) return {};  // not a link
+    if (!options_.follow) break;
     rest.assign(target, static_cast<std::size_t>(n));
   }
   return fail_errno(ELOOP, shown_);

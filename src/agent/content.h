@@ -24,6 +24,7 @@ struct UploadOptions {
   std::optional<uid_t> owner;  // only root may give files away
   std::optional<gid_t> group;
   bool parents = false;
+  bool follow = true;  // symlinks at the end of the path; else they are refused
 };
 
 // New content for a path. Symlinks are followed to what they name, also when that is not there yet. Normally the content goes to a

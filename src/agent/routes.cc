@@ -100,6 +100,7 @@ void add_routes(http::Router& router, Agent& agent) {
   add_file_routes(router, agent);
   add_envd_routes(router, agent);
   add_connect_routes(router, agent);
+  add_volume_routes(router, agent);
 }
 
 }  // namespace space::agent

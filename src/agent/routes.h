@@ -14,6 +14,7 @@ void add_routes(http::Router& router, Agent& agent);
 void add_process_routes(http::Router& router, Agent& agent);
 void add_file_routes(http::Router& router, Agent& agent);
 void add_connect_routes(http::Router& router, Agent& agent);
+void add_volume_routes(http::Router& router, Agent& agent);  // the content of a volume, and mounts of others
 
 // A query's value as a whole number; absent: the default. invalid_argument/invalid_query.
 Result<std::uint64_t> query_number(const http::Target& target, std::string_view name, std::uint64_t most, std::uint64_t absent);

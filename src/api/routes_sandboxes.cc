@@ -108,6 +108,7 @@ Task<> list(Services& services, http::Exchange& exchange) {
     filter.states.push_back(state.value_or(control::SandboxState::running));
   }
   filter.metadata = query.starting_with("metadata.", 16);
+  filter.with_volumes = !filter.metadata.empty();
   CO_TRY_VOID(query.done());
   const std::size_t limit = page.limit++;  // one more tells whether there is a next page
   CO_TRY(const auto sandboxes, co_await services.store.list_sandboxes(tenant_of(exchange), page, std::move(filter)));

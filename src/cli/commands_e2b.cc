@@ -25,7 +25,7 @@ Task<int> e2b_env(Context& context, E2bOptions options) {
     key = text_of(made, "key");
   }
   const std::string& url = context.api.connection().url;
-  json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}};
+  json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}, {"E2B_VOLUME_API_URL", url}};  // the SDKs take no volume's address from the second
   // A server of this machine says on which names it serves; without them, headers lead into sandboxes.
   const auto domain = read_file(options.run_dir / "api" / "domain", 4096);
   if (domain) {

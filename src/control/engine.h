@@ -95,6 +95,7 @@ class Engine {
   Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now);
   asio::awaitable<void> ended_by_itself(std::string sandbox, std::string reason);
   asio::awaitable<void> kept_by_itself(std::string sandbox, std::string snapshot);
+  asio::awaitable<void> wake_volume(std::string sandbox);
   Task<> rest_for(const Sandbox& sandbox, OperationKind kind, std::string reason);
   Task<> remove_for(std::string tenant, std::string sandbox, std::string reason);
 

@@ -19,7 +19,8 @@ asio::awaitable<void> Engine::watch_node() {
     };
     const auto ended = [this](std::string sandbox, std::string reason) { spawn(executor_, ended_by_itself(std::move(sandbox), std::move(reason))); };
     const auto kept = [this](std::string sandbox, std::string snapshot) { spawn(executor_, kept_by_itself(std::move(sandbox), std::move(snapshot))); };
-    auto result = co_await node_.follow(connected, ended, kept);
+    const auto wanted = [this](std::string sandbox, std::string) { spawn(executor_, wake_volume(std::move(sandbox))); };
+    auto result = co_await node_.follow(connected, ended, kept, wanted);
     if (stopping_) co_return;
     if (!result) log::debug("node.events_lost", {{"error", result.error()}});
     (void)co_await stopped_.signal.wait_for(pause);
@@ -30,6 +31,20 @@ asio::awaitable<void> Engine::watch_node() {
 asio::awaitable<void> Engine::kept_by_itself(std::string sandbox, std::string snapshot) {
   auto noted = co_await store_.note_snapshot(sandbox, std::move(snapshot));
   if (!noted) log::warn("sandbox.snapshot_not_told", {{"sandbox", sandbox}, {"error", noted.error()}});
+}
+
+// node asks again while it is wanted and does not run, so one that cannot be woken now is nobody's loss.
+asio::awaitable<void> Engine::wake_volume(std::string id) {
+  const auto sandbox = co_await store_.find_any_sandbox(id);
+  if (!sandbox) co_return;
+  for (const OperationKind kind : {OperationKind::wake, OperationKind::start}) {
+    if (!may_begin(kind, sandbox->state)) continue;
+    const auto lane = lanes_.find(id);
+    if (lane != lanes_.end() && lane->second.current) co_return;  // something is under way
+    auto woken = co_await rest_for(*sandbox, kind, "volume");
+    if (!woken) log::debug("volume.not_woken", {{"sandbox", id}, {"error", woken.error()}});
+    co_return;
+  }
 }
 
 asio::awaitable<void> Engine::ended_by_itself(std::string sandbox, std::string reason) {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/encoding.h"
 #include "base/log.h"
 #include "http/sse.h"
@@ -165,7 +168,7 @@ Task<TemplateSize> Node::template_size(std::string reference) {
 
 void Node::forget_template_sizes() { sizes_.clear(); }
 
-Task<> Node::follow(std::function<void()> connected, Told ended, Told kept) {
+Task<> Node::follow(std::function<void()> connected, Told ended, Told kept, Told wanted) {
   http::Request request;
   request.target = "/v1/events";
   request.headers.set("Accept", "text/event-stream");
@@ -193,8 +196,10 @@ Task<> Node::follow(std::function<void()> connected, Told ended, Told kept) {
     }
     CO_TRY(const auto batch, events.feed(std::string_view(buffer).substr(0, *got)));
     for (const http::SseEvent& event : batch) {
-      const Told& told = event.event == "sandbox_snapshot" ? kept : ended;
-      if ((event.event != "sandbox_ended" && event.event != "sandbox_snapshot") || !told) continue;
+      const std::pair<std::string_view, const Told&> known[] = {{"sandbox_ended", ended}, {"sandbox_snapshot", kept}, {"volume_wanted", wanted}};
+      const auto* const found = std::find_if(std::begin(known), std::end(known), [&](const auto& one) { return one.first == event.event; });
+      if (found == std::end(known) || !found->second) continue;
+      const Told& told = found->second;
       auto data = parse_json_object(event.data, 64 << 10);
       if (!data) continue;
       JsonReader reader(*data);

@@ -52,10 +52,10 @@ class Node {
   Task<TemplateSize> template_size(std::string reference);
   void forget_template_sizes();
 
-  // Node's own events until the stream breaks: `connected` once, then `ended` for every sandbox that ended by itself, and
-  // `kept` for every one whose disk was kept by itself.
+  // Node's own events until the stream breaks: `connected` once, then `ended` for every sandbox that ended by itself, `kept` for
+  // every one whose disk was kept by itself, and `wanted` for every volume that rests while a running sandbox has it mounted.
   using Told = std::function<void(std::string sandbox, std::string reason)>;
-  Task<> follow(std::function<void()> connected, Told ended, Told kept = {});
+  Task<> follow(std::function<void()> connected, Told ended, Told kept = {}, Told wanted = {});
 
   // For the data plane, which http::forward carries: many connections, no long waits.
   http::Client& forwarding() { return *forwarding_; }

@@ -91,7 +91,7 @@ class SqliteStore : public Store {
   Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) override {
     return database_->read<std::vector<Sandbox>>([before_ms](Session& s) -> Result<std::vector<Sandbox>> {
       return rows::sandboxes(s,
-                             "WHERE over_ms > 0 AND over_ms < :before AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
+                             "WHERE over_ms > 0 AND over_ms < :before AND NOT (state = 'ended' AND EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')) AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
                              "o.finished_ms = 0) LIMIT 1000",
                              before_ms);
     });
@@ -223,9 +223,10 @@ Task<std::vector<Sandbox>> SqliteStore::list_sandboxes(std::string tenant, Page 
   std::string states;
   for (SandboxState state : filter.states) states += "," + std::string(to_string(state)) + ",";
   return database_->read<std::vector<Sandbox>>(
-      [tenant = std::move(tenant), page, states = std::move(states), metadata = std::move(filter.metadata)](Session& s) -> Result<std::vector<Sandbox>> {
+      [tenant = std::move(tenant), page, states = std::move(states), metadata = std::move(filter.metadata), volumes = filter.with_volumes](Session& s) -> Result<std::vector<Sandbox>> {
         const std::int64_t before = page.before > 0 ? page.before : INT64_MAX;
         std::string where = "WHERE tenant = :tenant AND sequence < :before AND (:any = '' OR :states LIKE '%,' || state || ',%')";
+        if (!volumes) where += " AND NOT EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')";
         std::vector<Sandbox> out;
         if (metadata.empty())
           return rows::sandboxes(s, where + " ORDER BY sequence DESC LIMIT :limit", tenant, before, states, states, page.limit);

@@ -51,6 +51,7 @@ struct Page {
 struct SandboxFilter {
   std::vector<SandboxState> states;             // empty: every state
   std::map<std::string, std::string> metadata;  // all must be there
+  bool with_volumes = true;
 };
 
 struct OperationFilter {

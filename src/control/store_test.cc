@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/detached.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "base/random.h"
@@ -277,6 +278,25 @@ TEST_F(StoreTest, RetentionIsBounded) {
   ASSERT_EQ(remains.size(), 20u);
   must(store_->accept_change(operation(OperationKind::remove, remains[0].id), std::nullopt));
   EXPECT_EQ(must(store_->old_remains(clock_.wall_ms() - few.remains_ms)).size(), 19u);
+}
+
+TEST_F(StoreTest, AVolumeThatEndedStaysAndIsListedWhenItIsAskedFor) {
+  const Sandbox volume = running({{kKindLabel, kVolumeKind}, {kVolumeName, "v"}}), ordinary = running();
+  EXPECT_TRUE(is_volume(volume));
+  EXPECT_FALSE(is_volume(ordinary));
+  for (const std::string& id : {volume.id, ordinary.id}) EXPECT_TRUE(must(store_->end_sandbox(id, "vmm_gone")));
+  const Accepted never_made = create({{kKindLabel, kVolumeKind}, {kVolumeName, "w"}});
+  finish(never_made.operation, OperationState::failed, SandboxState::failed);
+  clock_.advance(std::chrono::hours(25));
+  std::set<std::string> old;
+  for (const Sandbox& one : must(store_->old_remains(clock_.wall_ms()))) old.insert(one.id);
+  EXPECT_EQ(old, (std::set<std::string>{ordinary.id, never_made.sandbox.id})) << "files are in a volume";
+  SandboxFilter filter;
+  filter.with_volumes = false;
+  EXPECT_EQ(must(store_->list_sandboxes("default", Page{0, 100}, filter)).size(), 1u);
+  filter = {{}, {{kVolumeName, "v"}}};
+  EXPECT_EQ(must(store_->list_sandboxes("default", Page{0, 100}, filter)).size(), 1u);
+  EXPECT_EQ(must(store_->list_sandboxes("default", Page{0, 100}, {})).size(), 3u);
 }
 
 TEST_F(StoreTest, KeysAreFoundByHashAndTheLastOneStays) {

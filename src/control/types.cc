@@ -38,6 +38,11 @@ constexpr std::pair<O, O> kOperationMoves[] = {
 
 }  // namespace
 
+bool is_volume(const Sandbox& sandbox) {
+  const auto kind = sandbox.metadata.find(kKindLabel);
+  return kind != sandbox.metadata.end() && kind->second == kVolumeKind && sandbox.metadata.contains(kVolumeName);
+}
+
 bool may_begin(OperationKind kind, SandboxState state) {
   using K = OperationKind;
   switch (kind) {

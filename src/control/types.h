@@ -91,6 +91,13 @@ struct Key {
   Scopes scopes = Scopes::all();
 };
 
+// The labels of a sandbox that is a volume (docs/e2b.md): its name, and one that all have. Native lists leave volumes out unless a label is
+// asked for, and one that ended stays until it is deleted: files are in it.
+inline constexpr const char* kVolumeName = "space.volume";
+inline constexpr const char* kKindLabel = "space.kind";
+inline constexpr const char* kVolumeKind = "volume";
+bool is_volume(const Sandbox& sandbox);
+
 // The tenant of whoever keeps the host: its admin keys make keys for other tenants.
 inline constexpr std::string_view kDefaultTenant = "default";
 

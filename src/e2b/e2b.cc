@@ -9,6 +9,7 @@
 #include "e2b/builds.h"
 #include "e2b/header_rules.h"
 #include "e2b/state.h"
+#include "e2b/volumes.h"
 
 namespace space::e2b {
 namespace {
@@ -35,6 +36,10 @@ bool changes_templates(const http::Exchange& exchange) {
 // Every route but /health needs a key.
 Task<> identify(State& state, http::Exchange& exchange, const http::Handler& next) {
   if (exchange.target().segments[0] == "health" || is_signed_upload(exchange)) co_return co_await next(exchange);
+  if (exchange.target().segments[0] == "volumecontent") {  // by the volume's own token
+    CO_TRY_VOID(co_await admit_to_volume(state, exchange, key_of(exchange.headers())));
+    co_return co_await next(exchange);
+  }
   std::string secret = key_of(exchange.headers());
   if (secret.empty()) co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY", "`space e2b env` prints what to set");
   const control::Scope needed = changes_templates(exchange) ? control::Scope::publish : exchange.method() == "GET" ? control::Scope::read : control::Scope::run;
@@ -109,6 +114,7 @@ E2b::E2b(Parts parts, Options options) : state_(std::make_unique<State>(std::mov
   add_log_routes(state);
   add_secret_routes(state);
   add_template_routes(state);
+  add_volume_routes(state);
   add_build_routes(state);
   add_missing_routes(state);
   state.parts.engine.on_deadline([&state](control::Sandbox sandbox) { return at_deadline(state, std::move(sandbox)); });

@@ -25,6 +25,8 @@ json::object render_listed(const Found& found) {
   const std::string name = template_id_of(sandbox.template_reference);
   json::object metadata;
   for (const auto& [key, value] : sandbox.metadata) metadata[key] = value;
+  json::array mounts;
+  for (const VolumeMount& mount : found.settings->mounts) mounts.push_back(json::object{{"name", mount.name}, {"path", mount.path}});
   return {{"sandboxID", sandbox.id},
           {"templateID", name},
           {"alias", name},
@@ -36,7 +38,8 @@ json::object render_listed(const Found& found) {
           {"memoryMB", sandbox.memory_mib},
           {"diskSizeMB", sandbox.disk_mib},
           {"envdVersion", kEnvdVersion},
-          {"metadata", std::move(metadata)}};
+          {"metadata", std::move(metadata)},
+          {"volumeMounts", std::move(mounts)}};
 }
 
 json::object render_detail(const Found& found, const Tokens& tokens) {

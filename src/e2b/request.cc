@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <fmt/format.h>
+#include <set>
 
 #include "base/encoding.h"
 
@@ -76,10 +77,33 @@ bool is_given(const json::object& body, std::string_view name) {
 // What asks for a part that is not here.
 Result<> refuse_what_is_missing(const json::object& body) {
   const auto given = [&](std::string_view name) { return is_given(body, name); };
-  if (given("volumeMounts")) return not_here("this server has no volumes: leave volumeMounts out, and keep files in the sandbox or a snapshot");
   if (given("mcp")) return not_here("this server starts no MCP gateway: leave mcp out, and start your MCP server as a command");
   if (given("iam")) return not_here("this server mints no workload identities: leave iam out, and bind credentials with network rules");
   return {};
+}
+
+// Absolute, clean, each once, and not where the system lives.
+Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
+  constexpr std::string_view kOfSystem[] = {"proc", "sys", "dev", "run", "etc", "usr", "bin", "sbin", "lib", "lib64"};
+  TRY(std::vector<VolumeMount> mounts, decode_mounts(list));
+  std::set<std::string_view> seen;
+  for (VolumeMount& mount : mounts) {
+    mount.volume.clear();
+    const std::string_view path = mount.path;
+    const auto refuse = [&](const char* why) { return invalid(fmt::format("a volume cannot be mounted on '{}': {}", is_utf8(path) ? path.substr(0, 100) : "?", why)); };
+    if (!path.starts_with('/') || path == "/" || path.ends_with('/')) return refuse("the path must be absolute and clean, such as /mnt/data");
+    for (std::size_t at = 1, part = 0; at <= path.size(); ++part) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view name = path.substr(at, end - at);
+      if (name.empty() || name == "." || name == ".." || name.find('\0') != name.npos) return refuse("the path must be absolute and clean, such as /mnt/data");
+      if (part == 0 && std::find(std::begin(kOfSystem), std::end(kOfSystem), name) != std::end(kOfSystem)) return refuse("the system lives there");
+      at = end + 1;
+    }
+    if (!seen.insert(path).second) return refuse("it is there twice");
+    for (const std::string_view other : seen)
+      if (path.starts_with(fmt::format("{}/", other)) || other.starts_with(fmt::format("{}/", path))) return refuse("one lies in another");
+  }
+  return mounts;
 }
 
 Result<> read_network(const json::object& network, Settings& settings) {
@@ -126,7 +150,11 @@ Result<CreateBody> read_create(const json::object& body, std::int64_t usual_time
   TRY_VOID(read_lifecycle(r, settings));
   TRY_VOID(refuse_what_is_missing(body));
   const json::object* network = r.object("network");
+  const json::array* mounts = r.array("volumeMounts", kMostMounts);
   TRY_VOID(r.done());
+  if (mounts) {
+    TRY(settings.mounts, read_mounts(*mounts));
+  }
   if (network) TRY_VOID(read_network(*network, settings));
   if (!settings.public_traffic && !settings.secure) return invalid("allowPublicTraffic: false needs a secured sandbox");
   TRY(settings.timeout_s, read_timeout(body, "timeout", usual_timeout_s));

@@ -35,13 +35,28 @@ TEST(Create, RefusesWhatCannotBe) {
   EXPECT_NE(refused(R"({"templateID":"base","timeout":99999999})").find("Timeout cannot be greater than"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","autoPauseMemory":false})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}})"), "");
-  EXPECT_NE(refused(R"({"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]})").find("no volumes"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","iam":{"tokens":{"t":{}}}})").find("identities"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","network":{"egressProxy":{"address":"a:1"}}})").find("proxy"), std::string::npos);
   EXPECT_EQ(refused(R"({"templateID":"base","network":{"httpsPorts":[]}})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","network":{"httpsPorts":[3000]}})").find("httpsPorts"), std::string::npos);
   EXPECT_NE(refused(R"({})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
+}
+
+TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {
+  const auto with = [](const std::string& mounts) { return R"({"templateID":"base","volumeMounts":)" + mounts + "}"; };
+  const CreateBody body = created(with(R"([{"name":"v","path":"/mnt/a"},{"name":"v","path":"/mnt/b.c/d","volume":"made-up"}])").c_str());
+  ASSERT_EQ(body.settings.mounts.size(), 2u);
+  EXPECT_EQ(body.settings.mounts[1].path, "/mnt/b.c/d");
+  EXPECT_EQ(body.settings.mounts[1].volume, "");  // looked up here, not said by a client
+  EXPECT_TRUE(created(with("[]").c_str()).settings.mounts.empty());
+  EXPECT_TRUE(created(with("null").c_str()).settings.mounts.empty());
+  for (const char* path : {"mnt", "/", "/mnt/", "//mnt", "/mnt//a", "/mnt/../a", "/./mnt", "/etc", "/proc/1", "/usr/local"})
+    EXPECT_NE(refused(with(std::string(R"([{"name":"v","path":")") + path + "\"}]").c_str()).find("mounted"), std::string::npos) << path;
+  EXPECT_NE(refused(with(R"([{"name":"v","path":"/a"},{"name":"w","path":"/a"}])").c_str()).find("twice"), std::string::npos);
+  EXPECT_NE(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a"}])").c_str()).find("in another"), std::string::npos);
+  EXPECT_EQ(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a/bc"}])").c_str()), "");
+  for (const char* wrong : {"{}", "[1]", R"([{"name":"v"}])", R"([{"path":"/a"}])", R"([{"name":"","path":"/a"}])"}) EXPECT_NE(refused(with(wrong).c_str()), "") << wrong;
 }
 
 TEST(Create, OptionsComeBackFromTheStore) {
@@ -51,6 +66,11 @@ TEST(Create, OptionsComeBackFromTheStore) {
   EXPECT_TRUE(back->auto_pause && back->auto_resume && !back->public_traffic);
   EXPECT_EQ(back->mask_host, "x:${PORT}");
   EXPECT_TRUE(decode_settings("")->secure);
+  Settings mounted;
+  mounted.mounts = {{"name", "/path", "abcdefghijklmnopqrstuvwx"}};
+  const auto again = decode_settings(encode(mounted));
+  ASSERT_TRUE(again && again->mounts.size() == 1);
+  EXPECT_EQ(again->mounts[0].volume, mounted.mounts[0].volume);
 }
 
 TEST(Names, OfTemplates) {

@@ -10,6 +10,7 @@
 #include "e2b/render.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
+#include "e2b/volumes.h"
 
 namespace space::e2b {
 namespace {
@@ -31,10 +32,14 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   auto size = co_await state.parts.node.template_size(reference);
   if (!size && size.error().kind != ErrorKind::not_found) co_return fail(std::move(size).error());
   std::vector<Snapshot> snapshots;
+  CO_TRY_VOID(co_await find_mounts(state, tenant, wanted.settings.mounts));
   if (!size) {
     CO_TRY(snapshots, co_await find_snapshots(state, tenant, template_id_of(reference)));
     if (snapshots.empty())
       co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id), "see what there is: GET /templates, or `space template ls`");
+    if (wanted.settings.mounts.empty()) {  // as the sandbox had them that it was taken of
+      CO_TRY(wanted.settings.mounts, co_await mounts_of_snapshot(state, tenant, snapshots.front().id));
+    }
   }
   CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, tenant, wanted.settings.network));
   CO_TRY(std::string document, co_await network_of(state, wanted.settings, rules->bindings()));
@@ -94,7 +99,7 @@ Task<std::vector<Found>> matching(State& state, std::string tenant, const ListRe
     filter.metadata = request.metadata;
     CO_TRY(const auto some, co_await state.parts.store.list_sandboxes(tenant, page, std::move(filter)));
     for (const Sandbox& sandbox : some) {
-      if (sandbox.metadata.contains("space.build")) continue;  // a template in the making
+      if (sandbox.metadata.contains("space.build") || control::is_volume(sandbox)) continue;  // a template in the making
       const bool running = is_running(sandbox.state) && !state.moving.contains(sandbox.id), paused = is_paused(sandbox.state) || (is_running(sandbox.state) && !running);
       if (!(running && request.running) && !(paused && request.paused)) continue;
       if (!request.template_id.empty() && template_id_of(sandbox.template_reference) != request.template_id) continue;

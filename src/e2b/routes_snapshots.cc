@@ -10,6 +10,7 @@
 #include "e2b/render.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
+#include "e2b/volumes.h"
 
 namespace space::e2b {
 namespace {
@@ -59,6 +60,7 @@ Task<> create_snapshot(State& state, http::Exchange& exchange) {
   }
   CO_TRY(const Found found, co_await find_running(state, exchange));
   CO_TRY_VOID(co_await take(state, found.sandbox, snapshot.id, snapshot.name));
+  CO_TRY_VOID(co_await keep_mounts_of_snapshot(state, snapshot.id, found.settings->mounts));
   co_return co_await reply(exchange, 201, render(snapshot));
 }
 

@@ -85,7 +85,6 @@ Task<> missing(State&, http::Exchange&) {
   co_return fail(ErrorKind::invalid_argument, "not_supported", kWhat);
 }
 
-constexpr const char* kVolumes = "this server has no volumes: keep files in the sandbox";
 constexpr const char* kTeams = "this server knows API keys and no teams: set E2B_API_KEY in place of a login";
 
 }  // namespace
@@ -97,12 +96,6 @@ void add_template_routes(State& state) {
 }
 
 void add_missing_routes(State& state) {
-  for (const char* method : {"GET", "POST"}) {
-    add(state, method, "/volumes", missing<kVolumes>);
-  }
-  add(state, "GET", "/volumes/{volume}", missing<kVolumes>);
-  add(state, "DELETE", "/volumes/{volume}", missing<kVolumes>);
-  for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE"}) add(state, method, "/volumecontent/{volume}/{kind}", missing<kVolumes>);
   add(state, "GET", "/teams", missing<kTeams>);
 }
 

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
+#include "e2b/volumes.h"
 
 namespace space::e2b {
 namespace {
@@ -63,7 +64,7 @@ Task<Found> find(State& state, std::string tenant, std::string id) {
   auto sandbox = co_await state.parts.store.find_sandbox(std::move(tenant), id);
   if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return not_found(id);
   if (!sandbox) co_return fail(std::move(sandbox).error());
-  if (!is_running(sandbox->state) && !is_paused(sandbox->state)) co_return not_found(id);
+  if ((!is_running(sandbox->state) && !is_paused(sandbox->state)) || control::is_volume(*sandbox)) co_return not_found(id);
   CO_TRY(const auto settings, co_await settings_of(state, id));
   const bool running = is_running(sandbox->state);
   co_return Found{std::move(*sandbox), settings, running};
@@ -112,6 +113,7 @@ Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody
   json::object request{{"env", std::move(env)}};
   if (!checkpoint.empty()) request["checkpoint"] = checkpoint;
   operation.request = json::serialize(request);
+  const std::vector<VolumeMount> mounts = wanted.settings.mounts;
   CO_TRY_VOID(co_await put_settings(state, sandbox.id, std::move(wanted.settings)));
   CO_TRY(control::Accepted accepted, co_await state.parts.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
   // A gateway that does not take it now is told again, and allows nothing until then.
@@ -120,6 +122,14 @@ Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody
   CO_TRY(const control::Operation over, co_await state.parts.engine.wait(accepted.sandbox.tenant, accepted.operation.id, kPatience));
   if (over.state != OperationState::succeeded)
     co_return fail(over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));
+  if (!mounts.empty()) {
+    auto mounted = co_await mount_volumes(state, accepted.sandbox, mounts);
+    if (!mounted) {
+      if (auto removed = co_await change(state, accepted.sandbox.tenant, accepted.sandbox.id, OperationKind::remove); !removed)
+        log::warn("e2b.sandbox_left", {{"sandbox", accepted.sandbox.id}, {"error", removed.error()}});
+      co_return fail(std::move(mounted).error());
+    }
+  }
   co_return co_await state.parts.store.find_sandbox(accepted.sandbox.tenant, accepted.sandbox.id);
 }
 
@@ -149,6 +159,10 @@ Task<Found> wake(State& state, Found found, bool memory) {
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY(found.settings, co_await settings_of(state, found.sandbox.id));
   found.running = true;
+  // node mounts them by itself; a client that asked may use them at once.
+  if (!found.settings->mounts.empty())
+    if (auto mounted = co_await mount_volumes(state, found.sandbox, found.settings->mounts); !mounted)
+      log::warn("e2b.volumes_late", {{"sandbox", found.sandbox.id}, {"error", mounted.error()}});
   co_return found;
 }
 

@@ -7,6 +7,7 @@ std::string encode(const Settings& s) {
                    {"timeout_s", s.timeout_s},   {"started_ms", s.started_ms},   {"paused_ms", s.paused_ms},       {"public_traffic", s.public_traffic},
                    {"mask_host", s.mask_host},   {"network", s.network}};
   if (s.internet) out["internet"] = *s.internet;
+  if (!s.mounts.empty()) out["mounts"] = encode_mounts(s.mounts);
   return json::serialize(out);
 }
 
@@ -31,8 +32,29 @@ Result<Settings> decode_settings(std::string_view text) {
   s.public_traffic = r.boolean("public_traffic", true);
   s.mask_host = r.text("mask_host", 0, 256, "");
   if (const json::object* network = r.object("network")) s.network = *network;
+  if (const json::array* mounts = r.array("mounts", kMostMounts)) {
+    TRY(s.mounts, decode_mounts(*mounts));
+  }
   TRY_VOID(r.done());
   return s;
+}
+
+json::array encode_mounts(const std::vector<VolumeMount>& mounts) {
+  json::array out;
+  for (const VolumeMount& mount : mounts) out.push_back(json::object{{"name", mount.name}, {"path", mount.path}, {"volume", mount.volume}});
+  return out;
+}
+
+Result<std::vector<VolumeMount>> decode_mounts(const json::array& list) {
+  std::vector<VolumeMount> out;
+  for (const json::value& item : list) {
+    if (!item.is_object()) return fail(ErrorKind::invalid_argument, "invalid_request", "volumeMounts must hold objects");
+    JsonReader r(item.get_object(), "volumeMounts");
+    r.ignore_unknown();
+    out.push_back({r.text("name", 1, 128), r.text("path", 1, 4095), r.text("volume", 0, 40, "")});
+    TRY_VOID(r.done());
+  }
+  return out;
 }
 
 }  // namespace space::e2b

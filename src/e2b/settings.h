@@ -2,12 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
 
 namespace space::e2b {
+
+inline constexpr std::size_t kMostMounts = 16;  // of a sandbox
+
+// A volume in a sandbox.
+struct VolumeMount {
+  std::string name, path;
+  std::string volume;  // its id; "" until it was looked up
+};
 
 struct Settings {
   bool made_here = false;       // through E2B's API
@@ -22,10 +32,14 @@ struct Settings {
   bool public_traffic = true;   // ports need no token
   std::string mask_host;        // the Host that its servers see, with ${PORT}; "": as sent
   json::object network;         // as it is shown: no secrets
+  std::vector<VolumeMount> mounts;
 };
 
 std::string encode(const Settings& settings);
 // Of what was stored; "" is a sandbox that was made through the native API: its ports are private.
 Result<Settings> decode_settings(std::string_view text);
+
+json::array encode_mounts(const std::vector<VolumeMount>& mounts);
+Result<std::vector<VolumeMount>> decode_mounts(const json::array& list);
 
 }  // namespace space::e2b

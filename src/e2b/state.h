@@ -33,6 +33,7 @@ struct State {
   std::set<std::string> moving;                                  // sandboxes that are being paused or woken
   Signal moved;                                                  // one of them is not any more
   std::map<std::string, std::vector<Sample>> samples;
+  std::set<std::string> naming;   // volumes in the making: tenant and name
   std::set<std::string> placing;  // credentials that no sandbox's document names yet
 };
 
@@ -79,6 +80,7 @@ void add_figure_routes(State& state);    // metrics
 void add_log_routes(State& state);
 void add_secret_routes(State& state);
 void add_template_routes(State& state);
+void add_volume_routes(State& state);
 void add_build_routes(State& state);
 void add_missing_routes(State& state);   // what E2B has and this server has not
 using Handler = Task<> (*)(State&, http::Exchange&);

@@ -142,7 +142,7 @@ Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
   auto sandbox = co_await state.parts.store.find_any_sandbox(id);
   if (!sandbox && sandbox.error().kind == ErrorKind::not_found) co_return std::nullopt;
   if (!sandbox) co_return fail(std::move(sandbox).error());
-  if (!is_running(sandbox->state) && !is_paused(sandbox->state)) co_return std::nullopt;
+  if ((!is_running(sandbox->state) && !is_paused(sandbox->state)) || control::is_volume(*sandbox)) co_return std::nullopt;
   CO_TRY(const auto settings, co_await settings_of(state, id));
   Found found{std::move(*sandbox), settings, false};
   found.running = is_running(found.sandbox.state);

@@ -17,6 +17,7 @@
 #include "node/gateway.h"
 #include "node/lineages.h"
 #include "node/machine.h"
+#include "node/mounts.h"
 #include "node/ports.h"
 #include "node/publish.h"
 #include "node/privileges.h"
@@ -118,6 +119,8 @@ class Node {
     RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
     routes.bases = bases_.get();
     routes.publisher = &publisher;
+    const auto mounts = std::make_shared<Mounts>(executor_, *sandboxes_, events_);
+    routes.mounts = mounts.get();
     http::Router router;
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
@@ -126,6 +129,7 @@ class Node {
     add_command_routes(router, routes);
     add_file_routes(router, routes);
     add_envd_routes(router, routes);
+    add_volume_routes(router, routes);
     add_checkpoint_routes(router, routes);
 
     http::Options options;
@@ -140,6 +144,7 @@ class Node {
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
     spawn(executor_, watch_work());
+    spawn(executor_, mounts->keep());
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
@@ -150,6 +155,7 @@ class Node {
     co_await asked_to_stop();
     stopping_ = true;
     log::info("node.stopping");
+    mounts->stop();
     pools_->stop();
     co_await images_->stop();
     co_await server.stop(kStopGrace);

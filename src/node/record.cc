@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxRecord = 1 << 20;
 constexpr int kVersion = 1;
-constexpr std::size_t kMostLayers = 64;
+constexpr std::size_t kMostLayers = 64, kMostMounts = 64;
 
 // A path is made of an id only after this check, whoever the id came from.
 Result<> check_id(const std::string& id) {
@@ -74,6 +74,10 @@ std::string encode_record(const SandboxRecord& r) {
                  {"state_key", r.state_key},
                  {"snapshot_every_s", r.snapshot_every_s},
                  {"snapshot_keep", r.snapshot_keep}};
+  if (!r.mounts.empty()) {
+    json::array& mounts = o["mounts"].emplace_array();
+    for (const VolumeMount& mount : r.mounts) mounts.push_back(json::object{{"volume", mount.volume}, {"path", mount.path}});
+  }
   return json::serialize(o) + "\n";
 }
 
@@ -137,6 +141,14 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   r.state_key = in.text("state_key", 0, 80, "");
   r.snapshot_every_s = in.number("snapshot_every_s", 0, 1 << 24, 0);
   r.snapshot_keep = in.number("snapshot_keep", 1, 1 << 20, kSnapshotsKept);
+  if (const json::array* mounts = in.has("mounts") ? in.array("mounts", kMostMounts) : nullptr)
+    for (const json::value& item : *mounts) {
+      if (!item.is_object()) return unreadable("mounts must hold objects");
+      JsonReader mount(item.get_object(), "mounts");
+      r.mounts.push_back({mount.text("volume", 20, 40), mount.text("path", 1, 4095)});
+      if (auto ok = mount.done(); !ok) return unreadable(ok.error().message);
+      if (!is_id(r.mounts.back().volume)) return unreadable("an id is malformed");
+    }
   if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
   const auto known = state_from(state);
   if (!known) return unreadable("unknown state");

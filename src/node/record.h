@@ -25,6 +25,12 @@ namespace space::node {
 
 inline constexpr std::int64_t kSnapshotsKept = 20;
 
+// A volume of the same tenant, which is a sandbox too, and where its folder is in this one's tree of files.
+struct VolumeMount {
+  std::string volume, path;
+  bool operator==(const VolumeMount&) const = default;
+};
+
 struct SandboxRecord {
   std::string id;
   std::string tenant;
@@ -58,6 +64,7 @@ struct SandboxRecord {
   // Snapshots of its disk that are taken by themselves: after so many seconds with changes (0: none), and how many of them are kept.
   std::int64_t snapshot_every_s = 0;
   std::int64_t snapshot_keep = kSnapshotsKept;
+  std::vector<VolumeMount> mounts;
 };
 
 bool is_disk_name(std::string_view name);  // of a file with a generation of a sandbox's disk

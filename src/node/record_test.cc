@@ -25,6 +25,7 @@ SandboxRecord example() {
   r.create_operation = new_id();
   r.create_spans = {{"claim", 0, 12}, {"resume", 12, 2000}};
   r.created_ms = 1'700'000'000'123;
+  r.mounts = {{new_id(), "/mnt/data"}, {new_id(), "/mnt/data/more"}};
   return r;
 }
 
@@ -40,6 +41,7 @@ TEST(Record, SurvivesTheRoundTrip) {
   ASSERT_TRUE(back) << describe(back.error());
   EXPECT_EQ(encode_record(*back), encode_record(r));
   EXPECT_EQ(back->env, r.env);
+  EXPECT_EQ(back->mounts, r.mounts);
   EXPECT_EQ(back->state, SandboxState::running);
 }
 

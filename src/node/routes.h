@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "http/router.h"
+#include "node/mounts.h"
 #include "node/publish.h"
 #include "node/sandboxes.h"
 #include "node/tokens.h"
@@ -28,6 +29,7 @@ struct RouteParts {  // all outlive the router
   Vault& vault;
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
   BaseSource* bases = nullptr;    // of templates, to be told about
+  Mounts* mounts = nullptr;        // of volumes
   Publisher* publisher = nullptr;  // without: nothing is published (tests of other things)
 };
 
@@ -37,6 +39,7 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts);   // lifecycle
 void add_command_routes(http::Router& router, RouteParts& parts);   // data plane: command sessions
 void add_checkpoint_routes(http::Router& router, RouteParts& parts);  // checkpoints of a tenant, for the api role
 void add_file_routes(http::Router& router, RouteParts& parts);      // data plane: files and watch
+void add_volume_routes(http::Router& router, RouteParts& parts);    // the content of volumes and where they are mounted, for the api role
 void add_envd_routes(http::Router& router, RouteParts& parts);      // data plane: E2B's in-sandbox protocol
 
 // Shared by them.

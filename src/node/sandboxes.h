@@ -98,6 +98,8 @@ class Sandboxes {
   // Changes when its disk is written to; 0 for none.
   std::int64_t disk_mark(const std::string& id) const;
   Task<Done> set_snapshots(std::string id, std::int64_t every_s, std::int64_t keep);
+  Task<> set_mounts(std::string id, std::vector<VolumeMount> mounts);
+  std::vector<std::shared_ptr<Sandbox>> with_mounts() const;
 
   // nullptr when there is none. Holding it keeps its machine's objects alive, not its VM.
   std::shared_ptr<Sandbox> find(std::string_view id) const;

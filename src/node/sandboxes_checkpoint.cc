@@ -372,6 +372,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.inherited = boots ? 0 : from->record.processes;
   record.snapshot_every_s = from->record.snapshot_every_s;
   record.snapshot_keep = from->record.snapshot_keep;
+  record.mounts = from->record.mounts;  // its memory has them mounted
   record.checkpoint = record.origin = checkpoint;
   // Its own settings go before those of its parent.
   record.env.insert(from->record.env.begin(), from->record.env.end());

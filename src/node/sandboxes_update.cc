@@ -55,4 +55,21 @@ Task<Done> Sandboxes::update(std::string id, std::string operation, SandboxChang
   co_return Done{record, {}};
 }
 
+Task<> Sandboxes::set_mounts(std::string id, std::vector<VolumeMount> mounts) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  SandboxRecord changed = in.sandbox->record;
+  changed.mounts = std::move(mounts);
+  CO_TRY_VOID(co_await store(changed));
+  in.sandbox->record = std::move(changed);
+  co_return Result<>();
+}
+
+std::vector<std::shared_ptr<Sandbox>> Sandboxes::with_mounts() const {
+  std::vector<std::shared_ptr<Sandbox>> out;
+  for (const auto& [id, sandbox] : table_)
+    if (!sandbox->record.mounts.empty()) out.push_back(sandbox);
+  return out;
+}
+
 }  // namespace space::node

@@ -60,6 +60,18 @@ Result<> run_script(const BuildConfig& config, std::vector<std::string> argv, co
   return run_command(command);
 }
 
+bool has_all_modules(const Layout& layout, const std::string& version) {
+  const auto order = read_file(layout.kernel(version) / "modules" / "order", 64 << 10);
+  return order && *order == guest_module_order();
+}
+
+bool somebody_signed(const Layout& layout) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(layout.tags(), error), end; !error && at != end; at.increment(error))
+    if (at->path().extension() == ".signature") return true;
+  return false;
+}
+
 // The kernel package in `folder` goes into the store unless that version is there. Returns the version.
 Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, const Progress& progress) {
   TRY(auto text, read_file(folder / "kernel", 4096));
@@ -68,7 +80,7 @@ Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, co
   if (!(words >> package >> version >> hash) || words >> more || !is_version(version))
     return fail(ErrorKind::invalid_argument, "template_kernel", fmt::format("{} does not say PACKAGE VERSION SHA256", (folder / "kernel").string()), "run templates/kernel again");
   std::error_code error;
-  if (fs::exists(layout.kernel(version) / "kernel.json", error)) return version;
+  if (fs::exists(layout.kernel(version) / "kernel.json", error) && (has_all_modules(layout, version) || somebody_signed(layout))) return version;
 
   progress("unpacking kernel " + version);
   TRY(auto deb, open_file(folder / "kernel.deb", O_RDONLY));
@@ -90,6 +102,39 @@ Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, co
   if (rename(aside.c_str(), layout.kernel(version).c_str()) != 0) return fail_errno(errno, "rename to " + layout.kernel(version).string());
   TRY_VOID(sync_directory(kernels));
   return version;
+}
+
+// A store that an earlier version of SPACE made lacks modules that guests have now: its kernel is unpacked once more. A signature says
+// which modules there are, so a store with signed templates stays as it is.
+Result<> refresh_modules(const BuildConfig& config, const Layout& layout, const Progress& progress) {
+  auto versions = list_directory(layout.root() / "kernels");
+  if (!versions) return {};
+  std::erase_if(*versions, [&](const std::string& version) { return !is_version(version) || has_all_modules(layout, version); });
+  if (versions->empty()) return {};
+  if (somebody_signed(layout)) {
+    progress("the kernel stays without FUSE, which volumes need: templates in this store are signed with it");
+    return {};
+  }
+  TRY(auto staging, make_staging(layout.root()));
+  auto prepared = config.prepared;
+  std::error_code error;
+  if (prepared.empty() || !fs::exists(prepared / "kernel", error)) {
+    prepared = staging.folder.path() / "prepared";
+    const auto fetched = run_script(config, {"kernel", "--out", prepared.string()}, progress);
+    if (!fetched) progress(fmt::format("the kernel stays without FUSE, which volumes need: {}", fetched.error().message));
+    if (!fetched) return {};
+  }
+  TRY(const auto text, read_file(prepared / "kernel", 4096));
+  std::istringstream words(text);
+  std::string package, version;
+  words >> package >> version;
+  if (std::find(versions->begin(), versions->end(), version) == versions->end()) {
+    progress("the kernel stays without FUSE, which volumes need: the package sources have another version by now");
+    return {};
+  }
+  TRY(auto lock, layout.lock());
+  TRY_VOID(keep_kernel(layout, prepared, progress));
+  return {};
 }
 
 Result<> keep_initramfs(const Layout& layout, const std::string& version, const fs::path& agent) {
@@ -160,6 +205,7 @@ Result<Release> build(const BuildConfig& config, const Progress& progress) {
   if (config.if_absent) {
     auto present = store.resolve(label);
     if (present || present.error().kind != ErrorKind::not_found) {
+      TRY_VOID(refresh_modules(config, layout, progress));
       TRY_VOID(refresh_initramfs(config.templates_dir, config.agent));
       return store.resolve(label);
     }

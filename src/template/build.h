@@ -22,7 +22,7 @@ struct BuildConfig {
   std::string reference = "base:latest";  // the name is that of a folder in recipes_dir
   std::filesystem::path lock;           // "": the newest packages; else exactly these
   std::filesystem::path prepared;       // "": run the scripts; else a folder in which `rootfs` and `kernel` have already put their files
-  bool if_absent = false;               // a release that exists is left as it is; its initramfs is still brought up to date
+  bool if_absent = false;               // a release that exists is left as it is; its initramfs, and the modules in it, are still brought up to date
 };
 
 // Builds and publishes. Errors: template_tag_exists (see publish.h), template_recipe, template_script (the script's own words),

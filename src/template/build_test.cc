@@ -127,6 +127,32 @@ TEST_F(BuildTest, IfAbsentLeavesAReleaseAloneAndBringsTheAgentUpToDate) {
   EXPECT_TRUE(fs::exists(first->initramfs));  // a reader may be about to open it
 }
 
+TEST_F(BuildTest, IfAbsentAddsModulesThatAnEarlierVersionDidNotKeep) {
+  const auto first = run();
+  ASSERT_TRUE(first);
+  const fs::path modules = first->kernel.parent_path() / "modules";
+  const auto all = read_file(modules / "order", 1000).value();
+  const auto age = [&] {
+    fs::remove(modules / "fuse.ko");
+    fs::remove(modules / "order");
+    std::ofstream(modules / "order") << all.substr(0, all.find("fuse.ko"));
+    ASSERT_TRUE(refresh_initramfs(config_.templates_dir, config_.agent));
+  };
+  age();
+  config_.if_absent = true;
+  const auto now = run();
+  ASSERT_TRUE(now) << describe(now.error());
+  EXPECT_EQ(read_file(modules / "order", 1000), all);
+  EXPECT_EQ(now->initramfs, first->initramfs);
+  EXPECT_TRUE(left_over().empty());
+  // What is signed names its modules.
+  age();
+  ASSERT_TRUE(sign_release(TemplateStore(config_.templates_dir), *now, SigningKey::create(dir_.path() / "key").value()));
+  ASSERT_TRUE(run());
+  EXPECT_FALSE(fs::exists(modules / "fuse.ko"));
+  EXPECT_NE(said_.find("signed"), std::string::npos) << said_;
+}
+
 TEST_F(BuildTest, AReleaseKeepsItsKernel) {
   const auto first = run();
   ASSERT_TRUE(first);

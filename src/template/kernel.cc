@@ -37,8 +37,15 @@ Result<> write_new(const fs::path& path, std::string_view content) {
 
 const std::vector<std::string>& guest_modules() {
   static const std::vector<std::string> modules = {"virtio_ring.ko", "virtio.ko",       "virtio_mmio.ko", "virtio_blk.ko",
-                                                   "failover.ko",    "net_failover.ko", "virtio_net.ko",  "virtio-rng.ko"};
+                                                   "failover.ko",    "net_failover.ko", "virtio_net.ko",  "virtio-rng.ko",
+                                                   "fuse.ko"};
   return modules;
+}
+
+std::string guest_module_order() {
+  std::string order;
+  for (const auto& module : guest_modules()) order += module + "\n";
+  return order;
 }
 
 Result<std::string> uncompressed_kernel(std::string_view image) {
@@ -102,9 +109,7 @@ Result<> unpack_kernel_package(const fs::path& deb, const fs::path& into) {
   }
   if (!kernel) return no_kernel("holds no kernel image");
   if (!missing.empty()) return no_kernel(fmt::format("has no module {}", *missing.begin()));
-  std::string order;
-  for (const auto& module : guest_modules()) order += module + "\n";
-  return write_new(into / "modules" / "order", order);
+  return write_new(into / "modules" / "order", guest_module_order());
 }
 
 }  // namespace space::tmpl

@@ -1,5 +1,5 @@
 // Every public method of the unmodified JavaScript SDK against a running server. Started by `tests/e2b/run`, which sets E2B_*.
-import { Sandbox, Secret, Template, Volume, AuthenticationError, CommandExitError, FileNotFoundError, Git, InvalidArgumentError, NotFoundError, SandboxError,
+import { Sandbox, Secret, Template, AuthenticationError, CommandExitError, FileNotFoundError, Git, InvalidArgumentError, NotFoundError, SandboxError,
   SandboxNotFoundError, TimeoutError } from 'e2b'
 import { differs, holds, methodsOf, raises, refused, same, tellUnchecked, until, works } from './report.mjs'
 
@@ -356,16 +356,6 @@ await works('Secret.update', async () => {
   same([now.currentVersion ?? now.version, (await Secret.getInfo('suite-js')).metadata], [2, { of: 'the suite' }])
 })
 await works('Secret.destroy', async () => same([await Secret.destroy('suite-js'), await Secret.destroy('suite-js')], [true, false]))
-// Its content API has an address of its own, which is this server here.
-process.env.E2B_VOLUME_API_URL = process.env.E2B_API_URL
-const volume = new Volume('v', 'v', process.env.E2B_API_KEY)
-for (const [method, call] of Object.entries({
-  create: () => Volume.create('v'), list: () => Volume.list(), connect: () => Volume.connect('v'), getInfo: () => Volume.getInfo('v'),
-  destroy: () => Volume.destroy('v'), makeDir: () => volume.makeDir('/d'), exists: () => volume.exists('/d'), readFile: () => volume.readFile('/f'),
-  writeFile: () => volume.writeFile('/f', 'x'), remove: () => volume.remove('/f'), updateMetadata: () => volume.updateMetadata('/f', { mode: 0o600 }),
-}))
-  await refused(`Volume.${method}`, /no volumes/, call)
-await refused('Sandbox.create with volumes', /no volumes/, () => Sandbox.create({ volumeMounts: { '/mnt': 'v' } }))
 await refused('Secret.iamToken', /identit/, () => Sandbox.create({ iam: { tokens: { t: Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }) } } }))
 await works('Sandbox.getMcpUrl', async () => holds(s.getMcpUrl().includes(`50005-${s.sandboxId}.`), s.getMcpUrl()))
 await works('Sandbox.getMcpToken', async () => {
@@ -402,6 +392,6 @@ await works('Sandbox.create with a pause at its end', async () => {
 })
 
 const internal = ['resolveApiOpts', 'fileUrl', 'createSandbox', 'forkSandbox', 'connectSandbox', 'resolveOpts', 'boundOpts']
-tellUnchecked([...methodsOf('Sandbox', Sandbox, internal), ...methodsOf('Volume', Volume, internal), ...methodsOf('Secret', Secret, internal),
+tellUnchecked([...methodsOf('Sandbox', Sandbox, internal), ...methodsOf('Secret', Secret, internal),
   ...methodsOf('git', Git, ['runGit', 'runShell', 'getRemoteUrl', 'resolveRemoteName', 'withRemoteCredentials', 'hasUpstream'])])
 process.exit(0)

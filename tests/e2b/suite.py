@@ -8,7 +8,7 @@ import time
 
 import httpx
 from e2b import (AsyncSandbox, AuthenticationException, CommandExitException, FileNotFoundException, InvalidArgumentException, NotFoundException, PtySize, Sandbox,
-                 SandboxException, SandboxQuery, SandboxState, Secret, TimeoutException, Volume)
+                 SandboxException, SandboxQuery, SandboxState, Secret, TimeoutException)
 
 from checks import check, named, raises, refused, same, tell, until
 
@@ -500,16 +500,6 @@ def _():
     same(asyncio.run(through()), "1\n2\n")
 
 
-# Its content API has an address of its own, which is this server here.
-os.environ["E2B_VOLUME_API_URL"] = os.environ["E2B_API_URL"]
-volume = Volume(volume_id="v", name="v", token=os.environ["E2B_API_KEY"])
-for method, call in {
-    "create": lambda: Volume.create("v"), "list": Volume.list, "connect": lambda: Volume.connect("v"), "get_info": lambda: Volume.get_info("v"),
-    "destroy": lambda: Volume.destroy("v"), "make_dir": lambda: volume.make_dir("/d"), "exists": lambda: volume.exists("/d"), "read_file": lambda: volume.read_file("/f"),
-    "write_file": lambda: volume.write_file("/f", "x"), "remove": lambda: volume.remove("/f"), "update_metadata": lambda: volume.update_metadata("/f", mode=0o600),
-}.items():
-    refused(f"Volume.{method}", "no volumes", call)
-refused("Sandbox.create with volumes", "no volumes", lambda: Sandbox.create(volume_mounts={"/mnt": "v"}))
 refused("Sandbox.create with HTTPS ports", "httpsPorts", lambda: Sandbox.create(network={"https_ports": [3000]}))
 refused("Sandbox.create with an egress proxy", "proxy", lambda: Sandbox.create(network={"egress_proxy": {"address": "proxy.example.org:1080"}}))
 refused("Sandbox.create with mcp", "MCP", lambda: Sandbox.create(mcp={"exa": {"apiKey": "x"}}))
@@ -544,7 +534,7 @@ def public_methods(prefix, kind):
     return [f"{prefix}.{name}" for name, value in inspect.getmembers(kind) if not name.startswith("_") and callable(value)]
 
 
-for prefix, kind in {"Sandbox": Sandbox, "commands": type(s.commands), "files": type(s.files), "pty": type(s.pty), "git": type(s.git), "Secret": Secret, "Volume": Volume}.items():
+for prefix, kind in {"Sandbox": Sandbox, "commands": type(s.commands), "files": type(s.files), "pty": type(s.pty), "git": type(s.git), "Secret": Secret}.items():
     for method in public_methods(prefix, kind):
         if method not in named:
             tell(method, "not checked")

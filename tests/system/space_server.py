@@ -94,7 +94,7 @@ class SpaceServer:
         return status
 
     def delete_all(self):
-        for sandbox in self.api.sandboxes():
+        for sandbox in self.api.sandboxes() + self.api.sandboxes("&metadata.space.kind=volume"):
             if sandbox["state"] != "deleted":
                 self.api.delete(sandbox["id"])
 

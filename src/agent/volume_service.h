@@ -1,0 +1,28 @@
+// A guest that is a volume: its folder as a filesystem for other sandboxes, each on a wire of its own.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "agent/fuse_server.h"
+#include "agent/volume_wire.h"
+
+namespace space::agent {
+
+class VolumeService {
+ public:
+  static constexpr std::size_t kMostWires = 256;
+  VolumeService(std::string folder, std::string key) : folder_(std::move(folder)), key_(std::move(key)) {}
+  // Answers what comes on the wire, on threads of its own, until it ends. `client`: which mount of which sandbox, as the host says.
+  // resource_exhausted/too_many_mounts. The folder is there (Volume::open).
+  Result<> serve(std::shared_ptr<VolumeWire> wire, const std::string& client);
+
+ private:
+  const std::string folder_, key_;
+  std::mutex lock_;
+  std::unique_ptr<FuseServer> server_;
+  std::shared_ptr<int> wires_ = std::make_shared<int>();  // one holder more for each
+};
+
+}  // namespace space::agent
