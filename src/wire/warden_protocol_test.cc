@@ -118,22 +118,23 @@ TEST(WardenClient, DialsAgainWhenTheWardenWasReplaced) {
 TEST(WardenClient, AsksOnceMoreWhenTheWardenDiesUnderACall) {
   FakeWarden warden;
   auto client = *WardenClient::connect(warden.path());
-  int asked = 0;
   std::thread answering([&] {
-    for (int life = 0; life < 3; ++life) {
-      Fd peer = warden.accept();
-      asked += receive_packet(peer, sizeof(WardenRequest)).has_value();
-      if (life == 1) (void)send_packet(peer, as_bytes(bytes_of(WardenReply{})));
-      peer.reset();
+    {
+      const Fd dies = warden.accept();
+      (void)receive_packet(dies, sizeof(WardenRequest));
     }
+    const Fd next = warden.accept();
+    (void)receive_packet(next, sizeof(WardenRequest));
+    (void)send_packet(next, as_bytes(bytes_of(WardenReply{})));
+    // What may have been made is not made once more.
+    (void)receive_packet(next, sizeof(WardenRequest));
   });
   auto weight = client->set_cpu_weight(kVm, 10);
   auto net = client->make_net(kVm);
   answering.join();
   EXPECT_TRUE(weight) << describe(weight.error());
-  ASSERT_FALSE(net) << "it may have been made";
+  ASSERT_FALSE(net);
   EXPECT_EQ(net.error().code, "warden_unavailable");
-  EXPECT_EQ(asked, 3);
 }
 
 TEST(WardenClient, GarbageIsAnErrorAndEndsTheConnection) {
