@@ -40,6 +40,10 @@ if(SPACE_SANITIZE)
   target_compile_definitions(space_options INTERFACE SPACE_SANITIZED)
   target_compile_options(space_options INTERFACE -fsanitize=${SPACE_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(space_options INTERFACE -fsanitize=${SPACE_SANITIZE})
+  if(SPACE_SANITIZE STREQUAL "thread")
+    # ThreadSanitizer knows no fences; without them Asio relies on the locks around its queues, which it does know.
+    target_compile_definitions(space_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     # Clang 14 cannot emit this check for coroutines ("Cannot represent a difference across sections").
     # Nor does the check of virtual tables work behind a filter of system calls, which it takes for unreadable memory.

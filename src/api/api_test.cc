@@ -282,6 +282,7 @@ TEST_F(ApiTest, KeysOfOtherTenantsAreForTheHostAlone) {
   ASSERT_EQ(made.status, 201);
   EXPECT_EQ(text(made.body, "tenant"), "second");
   EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"../x"})").code(), "invalid_tenant");
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":""})").code(), "invalid_tenant");
   EXPECT_EQ(send("GET", "/v1/keys?tenant=second").body.at("keys").as_array().size(), 1u);
   key_ = text(made.body, "key");
   EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"default"})").code(), "host_only");

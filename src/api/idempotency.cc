@@ -137,7 +137,9 @@ Task<> answer_once(Services& services, Observed& exchange, const Route& route) {
   CO_TRY(const auto key, idempotency_key(exchange));
   if (!key) co_return co_await route.handler(services, exchange);
 
-  // Whoever comes with an attach token has no tenant; what he repeats belongs to the sandbox.
+  // Whoever comes with an attach token has no tenant; what he repeats belongs to the sandbox. Nothing is kept for one that opens nothing.
+  const auto token = exchange.attributes.find("attach_token");
+  if (token != exchange.attributes.end()) CO_TRY_VOID(co_await services.node.may_attach(exchange.param("id"), exchange.param("session"), token->second));
   const std::string tenant = tenant_of(exchange).empty() ? "attach:" + exchange.param("id") : tenant_of(exchange);
   const Entry entry{tenant, *key};
   if (services.in_flight.contains(entry))

@@ -73,6 +73,19 @@ TEST_F(IdempotencyTest, ADeleteRepeatedAfterItsEndIsNot404) {
   EXPECT_EQ(send("DELETE", "/v1/sandboxes/" + id).status, 404);
 }
 
+TEST_F(IdempotencyTest, NothingIsKeptOrToldBeforeNodeKnowsTheToken) {
+  const std::string id = running(), session = "/v1/sandboxes/" + id + "/commands/" + kSession;
+  ASSERT_FALSE(*run(loop_, process_->store->begin_answer("attach:" + id, "k", "of another request")));
+  const auto signal = [&](const std::string& token) {
+    key_ = token;
+    return with_key("k", "POST", session + "/signal", R"({"signal":"TERM"})").code();
+  };
+  EXPECT_EQ(signal("at_bad"), "token_invalid");
+  EXPECT_EQ(signal("at_expired"), "token_expired");
+  EXPECT_EQ(signal("at_good"), "idempotency_key_reused") << "the store is asked for those alone";
+  EXPECT_EQ(signal("anything"), "key_malformed");
+}
+
 TEST_F(IdempotencyTest, CommandsAreMadeOnce) {
   const std::string commands = "/v1/sandboxes/" + running() + "/commands";
   const Answer first = with_key("c", "POST", commands, R"({"command":"true"})");

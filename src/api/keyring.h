@@ -2,6 +2,7 @@
 // memory of this class, which saves a query for every request. For the role's loop.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <unordered_map>
 

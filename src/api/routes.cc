@@ -26,12 +26,12 @@ control::Scope needed_scope(Access access, std::string_view method) {
   return control::Scope::run;
 }
 
-// Who asks. An attach token goes through to node, which alone knows it.
+// Who asks. An attach token goes through to node, which alone knows it: until it has spoken nothing is kept and nothing is told.
 Task<> identify(Services& services, Access access, Observed& exchange) {
   if (access == Access::open) co_return Result<>();
   if (access == Access::attach && exchange.headers().count("Authorization") == 1) {
     const std::string token = bearer(exchange.headers());
-    if (!token.empty() && !token.starts_with("sk_") && !token.starts_with("e2b_")) {
+    if (token.starts_with("at_")) {
       exchange.attributes["attach_token"] = token;
       co_return Result<>();
     }

@@ -61,7 +61,9 @@ Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   if (!by_token && found->rest.any()) {
     CO_TRY(*found, co_await awake(services, *found));
   }
-  CO_TRY_VOID(answers(*found));
+  const auto ready = answers(*found);
+  if (!ready && by_token) CO_TRY_VOID(co_await services.node.may_attach(id, exchange.param("session"), exchange.attributes["attach_token"]));
+  CO_TRY_VOID(ready);
 
   http::ProxyOptions options;
   options.target = target_for_node(exchange.target());

@@ -12,7 +12,7 @@ constexpr std::int64_t kLongestLifeS = 10LL * 366 * 24 * 3600;
 // Whose keys are meant: the caller's own, or those of the tenant that an admin of the host names.
 Result<std::string> whose(const http::Exchange& exchange, std::optional<std::string> named) {
   const std::string& own = tenant_of(exchange);
-  if (!named || named->empty() || *named == own) return own;
+  if (!named || *named == own) return own;
   if (!control::is_tenant(*named))
     return fail(ErrorKind::invalid_argument, "invalid_tenant", "a tenant is 1 to 64 lower-case letters, digits, `-` and `_`, the first a letter or a digit", "choose another name");
   if (own != control::kDefaultTenant)
@@ -47,7 +47,7 @@ Task<> list_keys(Services& services, http::Exchange& exchange) {
   Query query(exchange.target());
   std::string named = query.text("tenant", 64);
   CO_TRY_VOID(query.done());
-  CO_TRY(std::string tenant, whose(exchange, std::move(named)));
+  CO_TRY(std::string tenant, whose(exchange, named.empty() ? std::nullopt : std::optional(std::move(named))));
   CO_TRY(const auto keys, co_await services.store.list_keys(std::move(tenant)));
   json::array list;
   for (const control::Key& key : keys) {

@@ -42,6 +42,7 @@ class FakeNode {
                              "/files", "/files/content", "/files/mkdir", "/files/stat"})
       for (const char* method : {"GET", "POST", "PUT", "DELETE"}) add(method, std::string("/v1/sandboxes/{id}") + path, &FakeNode::echo);
     add("GET", "/v1/sandboxes/{id}/commands/{session}/attach", &FakeNode::attach);
+    add("GET", "/v1/sandboxes/{id}/commands/{session}/access", &FakeNode::access);
   }
 
   void up() {
@@ -194,11 +195,19 @@ class FakeNode {
     json::object out{{"method", exchange.method()}, {"target", exchange.target().raw}, {"headers", std::move(headers)}, {"bytes", body.size()}, {"body", body.substr(0, 1024)}, {"call", calls.size()}};
     co_return co_await exchange.reply(http::json_response(exchange.method() == "POST" ? 201 : 200, json::serialize(out)));
   }
-  Task<> attach(http::Exchange& exchange) {
+  static Result<> check_token(http::Exchange& exchange) {
     const std::string_view authorization = exchange.headers().get("Authorization");
-    if (authorization.empty() && !exchange.headers().has("Space-Tenant")) co_return fail(ErrorKind::unauthenticated, "token_invalid", "no token", "");
-    if (authorization == "Bearer at_expired") co_return fail(ErrorKind::gone, "token_expired", "the attach token has expired", "renew it");
-    if (!authorization.empty() && authorization != "Bearer at_good") co_return fail(ErrorKind::unauthenticated, "token_invalid", "no such token", "");
+    if (authorization.empty() && !exchange.headers().has("Space-Tenant")) return fail(ErrorKind::unauthenticated, "token_invalid", "no token", "");
+    if (authorization == "Bearer at_expired") return fail(ErrorKind::gone, "token_expired", "the attach token has expired", "renew it");
+    if (!authorization.empty() && authorization != "Bearer at_good") return fail(ErrorKind::unauthenticated, "token_invalid", "no such token", "");
+    return {};
+  }
+  Task<> access(http::Exchange& exchange) {
+    CO_TRY_VOID(check_token(exchange));
+    co_return co_await exchange.reply(http::json_response(200, "{}"));
+  }
+  Task<> attach(http::Exchange& exchange) {
+    CO_TRY_VOID(check_token(exchange));
     http::SseWriter writer(exchange);
     CO_TRY_VOID(co_await writer.start());
     for (int i = 1; i <= 3; ++i) {

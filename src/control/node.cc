@@ -71,8 +71,9 @@ void Node::seen(bool there) {
   }
 }
 
-Task<json::object> Node::ask(std::string method, std::string target, std::string body) {
+Task<json::object> Node::ask(std::string method, std::string target, std::string body, http::Headers headers) {
   http::Request request;
+  request.headers = std::move(headers);
   request.method = std::move(method);
   request.target = std::move(target);
   if (!body.empty()) request.headers.set("Content-Type", "application/json");
@@ -116,6 +117,13 @@ Task<NodeDone> Node::remove(std::string sandbox, std::string operation) {
 
 Task<NodeDone> Node::act(std::string sandbox, std::string verb, json::object body) {
   co_return co_await change("POST", target_of(sandbox, "/" + verb), json::serialize(body));
+}
+
+Task<> Node::may_attach(std::string sandbox, std::string session, std::string token) {
+  http::Headers headers;
+  headers.set("Authorization", "Bearer " + token);
+  CO_TRY_VOID(co_await ask("GET", target_of(sandbox, fmt::format("/commands/{}/access", percent_encode(session))), "", std::move(headers)));
+  co_return Result<>();
 }
 
 Task<std::vector<NodeSandbox>> Node::inventory() {

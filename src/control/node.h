@@ -43,6 +43,9 @@ class Node {
   // pause, resume, suspend, wake, stop, start, checkpoint, snapshot, restore; `body` names the operation.
   Task<NodeDone> act(std::string sandbox, std::string verb, json::object body);
 
+  // Whether this attach token opens this command session: unauthenticated/token_invalid, gone/token_expired.
+  Task<> may_attach(std::string sandbox, std::string session, std::string token);
+
   Task<std::vector<NodeSandbox>> inventory();
   Task<json::object> info();
   // The default size of a template. Remembered for a few seconds, so that a create costs no question. template_not_found.
@@ -63,7 +66,7 @@ class Node {
   std::int64_t down_since_us() const { return down_since_us_; }
 
  private:
-  Task<json::object> ask(std::string method, std::string target, std::string body = {});
+  Task<json::object> ask(std::string method, std::string target, std::string body = {}, http::Headers headers = {});
   Task<NodeDone> change(std::string method, std::string target, std::string body);
   void seen(bool there);
 

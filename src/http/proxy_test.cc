@@ -294,7 +294,7 @@ TEST(Proxy, CarriesLargeBodiesWithConstantMemoryWhenOneSideIsSlow) {
     auto stream = (co_await client.open(request, BodyKind::sized, total)).value();
     const std::vector<std::byte> piece(256 << 10);
     EXPECT_TRUE(co_await stream->write(piece));
-    const std::size_t before = resident_kib();
+    [[maybe_unused]] const std::size_t before = resident_kib();
     for (std::size_t sent = piece.size(); sent < total; sent += piece.size()) EXPECT_TRUE(co_await stream->write(piece));
     EXPECT_TRUE(co_await stream->finish_request());
     EXPECT_TRUE(co_await stream->head());

@@ -23,8 +23,14 @@ namespace space::http::test {
 inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 using std::chrono::milliseconds;
 
+#ifdef SPACE_SANITIZED
+inline constexpr milliseconds kTestLimit{120'000};  // the sanitizers make it several times slower
+#else
+inline constexpr milliseconds kTestLimit{20'000};
+#endif
+
 // Runs `body` on a fresh loop until it ends; fails the test when that takes longer than `limit`.
-inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body, milliseconds limit = milliseconds(20'000)) {
+inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body, milliseconds limit = kTestLimit) {
   asio::io_context loop(1);
   bool ended = false;
   asio::co_spawn(loop, body(loop.get_executor()), [&](std::exception_ptr error) {

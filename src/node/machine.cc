@@ -127,13 +127,21 @@ class RealMachines : public Machines {
     }
   }
 
-  Task<Capture> capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) override {
+  Task<Capture> prepare_capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) override {
+    const Spans::Step step(spans, "prepare");
     Capture capture;
-    {
-      const Spans::Step step(spans, "devices");
-      CO_TRY(capture.devices, open_file(records_.spool(), O_RDWR | O_TMPFILE));
-      CO_TRY_VOID(co_await machine.vm->save_devices(capture.devices));
-    }
+    CO_TRY(capture.devices, open_file(records_.spool(), O_RDWR | O_TMPFILE));
+    CO_TRY_VOID(co_await machine.vm->prepare_save(capture.devices));
+    CO_TRY_VOID(co_await memory_of(machine, memory_bytes));
+    co_return capture;
+  }
+
+  Task<> capture_devices(Machine& machine, Spans& spans) override {
+    const Spans::Step step(spans, "devices");
+    co_return co_await machine.vm->save_devices();
+  }
+
+  Task<> capture_pages(Machine& machine, std::uint64_t memory_bytes, Capture& into, Spans& spans) override {
     const Spans::Step step(spans, "pages");
     CO_TRY(const auto view, co_await memory_of(machine, memory_bytes));
     const std::string spool = records_.spool().string();
@@ -141,8 +149,8 @@ class RealMachines : public Machines {
       TRY(snapshot::DirtySet dirty, view->dirty->take());
       return snapshot::capture(view->memory, std::move(dirty), spool);
     };
-    CO_TRY(capture.pages, co_await pool_.run(read));
-    co_return capture;
+    CO_TRY(into.pages, co_await pool_.run(read));
+    co_return Result<>{};
   }
 
   Task<> warm(Machine& machine) override {

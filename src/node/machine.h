@@ -99,7 +99,12 @@ class Machines {
   virtual Task<Machine> assemble(Assembly parts, Spans& spans) = 0;
   virtual Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) = 0;  // waiting → paused
   virtual Task<> boot(Machine& machine, Spans& spans) = 0;  // waiting → running, its agent answers
-  virtual Task<Capture> capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) = 0;  // paused, stays so
+  // Capturing, in three steps so that the guest stands still for the least time. The first is for any time before the pause, and good
+  // for one that follows before the guest runs again; the others for a machine that is paused, in this order, and it stays so.
+  virtual Task<Capture> prepare_capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) = 0;
+  virtual Task<> capture_devices(Machine& machine, Spans& spans) = 0;
+  // Reads pages after the devices: saving those may still write to the guest's memory. The VMM has no part in it.
+  virtual Task<> capture_pages(Machine& machine, std::uint64_t memory_bytes, Capture& into, Spans& spans) = 0;
   // Lets the guest answer once, one command included, and pauses it again: a create from here finds everything translated.
   virtual Task<> warm(Machine& machine) = 0;
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.

@@ -139,7 +139,7 @@ Task<tmpl::Release> Publisher::make(Order given) {
     return fail(base.error());
   };
   CO_TRY_VOID(co_await parts_.disk.run(finish));
-  log::info("template.published", {{"template", release.name + ":" + release.tag}, {"digest", release.digest}, {"checkpoint", order->checkpoint}, {"operation", order->operation}});
+  log::info("template.published", {{"template", tmpl::label_of(release)}, {"digest", release.digest}, {"checkpoint", order->checkpoint}, {"operation", order->operation}});
   co_return release;
 }
 

@@ -138,6 +138,12 @@ Task<> renew(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, token_json(*sandbox, session, token));
 }
 
+// For the api, before it keeps or tells anything for an attach token.
+Task<> access(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY_VOID(session_sandbox(parts.sandboxes, parts.tokens, exchange));
+  co_return co_await exchange.reply(http::json_response(200, "{}"));
+}
+
 Task<> follow(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, session_sandbox(parts.sandboxes, parts.tokens, exchange));
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, exchange.param("session")));
@@ -209,6 +215,7 @@ void add_command_routes(http::Router& router, RouteParts& parts) {
   router.add("GET", one, [&parts](http::Exchange& e) { return get(e, parts); });
   router.add("DELETE", one, [&parts](http::Exchange& e) { return kill(e, parts); });
   router.add("POST", one + "/token", [&parts](http::Exchange& e) { return renew(e, parts); });
+  router.add("GET", one + "/access", [&parts](http::Exchange& e) { return access(e, parts); });
   router.add("GET", one + "/attach", [&parts](http::Exchange& e) { return follow(e, parts); });
   router.add("POST", one + "/stdin", [&parts](http::Exchange& e) { return stdin_bytes(e, parts); });
   router.add("POST", one + "/signal", [&parts](http::Exchange& e) { return signal(e, parts); });

@@ -121,9 +121,9 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
 
   const auto folder = parts_.records.folder(id);
   const std::vector<std::string> disks = record.disks;
-  CO_TRY_VOID(co_await prepare_checkpoint(sandbox, base, spans));
-  auto order = std::make_shared<Vault::Order>();
   auto captured = std::make_shared<Capture>();
+  CO_TRY_VOID(co_await prepare_checkpoint(sandbox, base, *captured, spans));
+  auto order = std::make_shared<Vault::Order>();
   order->id = checkpoint;
   order->name = std::move(name);
   order->record = record;
@@ -201,7 +201,7 @@ Task<bool> Sandboxes::was_kept(std::shared_ptr<Sandbox> sandbox, std::string ope
   co_return true;
 }
 
-Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Spans& spans) {
+Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans) {
   {
     const Spans::Step step(spans, "ask");
     auto room = check_room(sandbox->record, true);
@@ -212,7 +212,15 @@ Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr b
   }
   auto adding = add_generation(sandbox, std::move(base), spans);
   auto listing = note_processes(sandbox, spans);
-  co_return co_await (std::move(adding) && std::move(listing));
+  auto preparing = parts_.machines.prepare_capture(sandbox->machine, memory_bytes(sandbox->record), spans);
+  auto [added, prepared] = co_await (std::move(adding) && std::move(listing) && std::move(preparing));
+  if (added && prepared) {
+    captured = std::move(*prepared);
+    co_return Result<>{};
+  }
+  if (!added) co_return added;
+  co_await drop_generation(sandbox);
+  co_return fail(std::move(prepared).error());
 }
 
 // So that a restart of node in between does not hide which processes there are. And what the guest has not written yet is in its memory
@@ -232,9 +240,17 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
 
 // The guest stands still.
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
-  CO_TRY(*captured, co_await parts_.machines.capture(sandbox->machine, memory_bytes(sandbox->record), spans));
-  const Spans::Step step(spans, "switch");
-  CO_TRY_VOID(co_await switch_generation(sandbox));
+  CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, spans));
+  // The one is read by node alone, the other done by the VMM alone.
+  auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);
+  auto change = [&]() -> Task<> {
+    const Spans::Step step(spans, "switch");
+    co_return co_await switch_generation(sandbox);
+  };
+  auto switching = change();
+  auto [read, switched] = co_await (std::move(reading) && std::move(switching));
+  CO_TRY_VOID(std::move(read));
+  CO_TRY_VOID(std::move(switched));
   // Sandboxes made of this one tell its processes from their own by their numbers.
   order->record.processes = std::max(order->record.inherited, sandbox->sessions.highest());
   co_return Result<>{};

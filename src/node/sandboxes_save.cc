@@ -73,6 +73,8 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   CO_TRY_VOID(co_await check_room(record, false));
   CO_TRY_VOID(co_await parts_.machines.gateway_state(id));  // without the gateway nothing is begun
   co_await parts_.machines.flush(sandbox->machine, kSuspendFlushLimit, spans);
+  CO_TRY(Capture prepared, co_await parts_.machines.prepare_capture(sandbox->machine, memory_bytes(record), spans));
+  const auto captured = std::make_shared<Capture>(std::move(prepared));
   const Resting resting(*sandbox);
   SandboxRecord changed = record;
   changed.state = next;
@@ -83,8 +85,9 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   if (done) {
-    auto capture = co_await parts_.machines.capture(sandbox->machine, memory_bytes(record), spans);
-    if (capture) {
+    done = co_await parts_.machines.capture_devices(sandbox->machine, spans);
+    if (done) done = co_await parts_.machines.capture_pages(sandbox->machine, memory_bytes(record), *captured, spans);
+    if (done) {
       const Spans::Step step(spans, "store");
       auto order = std::make_shared<Vault::Order>();
       auto names = co_await parts_.machines.gateway_state(id);
@@ -97,12 +100,9 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
       order->memory_base = record.booted ? nullptr : &base->memory;
       order->parent = sandbox->saved_memory;
       order->now_ms = parts_.clock.wall_ms();
-      auto captured = std::make_shared<Capture>(std::move(*capture));
       auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
       if (done) kept = co_await parts_.disk.run(keep);
       if (done && !kept) done = fail(kept.error());
-    } else {
-      done = fail(capture.error());
     }
   }
   if (done) {

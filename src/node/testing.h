@@ -27,7 +27,8 @@ class FakeVm : public vmm::Vm {
   Task<> resume() override { co_return Result<>{}; }
   Task<> pause() override { co_return Result<>{}; }
   Task<> save_base(const Fd&) override { co_return Result<>{}; }
-  Task<> save_devices(const Fd& into) override { co_return write_all(into, "devices"); }
+  Task<> prepare_save(const Fd&) override { co_return Result<>{}; }
+  Task<> save_devices() override { co_return Result<>{}; }
   Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
   Task<> switch_disk() override {
@@ -91,14 +92,15 @@ class FakeMachines : public Machines {
   }
   Task<> load_saved(Machine& machine, std::uint64_t, SavedState, Spans&) override { co_return co_await step("load_saved", machine, vmm::VmState::paused); }
   Task<> boot(Machine& machine, Spans&) override { co_return co_await step("boot", machine, vmm::VmState::running); }
-  Task<Capture> capture(Machine& machine, std::uint64_t, Spans&) override {
-    CO_TRY_VOID(co_await step("capture", machine, vmm::VmState::paused));
+  Task<Capture> prepare_capture(Machine&, std::uint64_t, Spans&) override {
     Capture capture;
     capture.devices = Fd(::memfd_create("devices", MFD_CLOEXEC));
     capture.pages.file = Fd(::memfd_create("pages", MFD_CLOEXEC));
     CO_TRY_VOID(write_all(capture.devices, "devices"));
     co_return capture;
   }
+  Task<> capture_devices(Machine& machine, Spans&) override { co_return co_await step("capture", machine, vmm::VmState::paused); }
+  Task<> capture_pages(Machine&, std::uint64_t, Capture&, Spans&) override { co_return Result<>{}; }
   Task<> warm(Machine& machine) override { co_return co_await step("warm", machine, vmm::VmState::paused); }
   Task<> activate(Machine& machine, const Identity& identity, Spans&) override {
     CO_TRY_VOID(co_await step("activate", machine, vmm::VmState::running));

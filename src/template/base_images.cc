@@ -84,7 +84,7 @@ struct BaseImages::State {
 
   static Task<> make(std::shared_ptr<State> self, BaseClaim& claim, const std::string& key, const Release& release, const vmm::Size& size, std::shared_ptr<Progress> progress) {
     const auto start = std::chrono::steady_clock::now();
-    log::info("base.making", {{"key", key}, {"template", release.name + ":" + release.tag}, {"memory_mib", static_cast<std::int64_t>(size.memory_mib)}});
+    log::info("base.making", {{"key", key}, {"template", label_of(release)}, {"memory_mib", static_cast<std::int64_t>(size.memory_mib)}});
     BaseOrder order{key, release, size, claim.folder()};
     auto made = co_await make_base(self->driver, self->pool, std::move(order), self->stop, progress);
     auto finish = [&claim, &made]() -> Result<> {

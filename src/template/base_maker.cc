@@ -194,7 +194,7 @@ Result<> complete(const BaseOrder& order, const std::string& state_key, const Fd
   BaseManifest manifest;
   manifest.key = order.key;
   manifest.release_digest = order.release.digest;
-  manifest.release_name = order.release.name + ":" + order.release.tag;
+  manifest.release_name = label_of(order.release);
   manifest.state_key = state_key;
   manifest.size = order.size;
   manifest.created_ms = system_clock().wall_ms();

@@ -36,6 +36,8 @@ struct Release {
   std::uint64_t disk_bytes = 0;
 };
 
+inline std::string label_of(const Release& release) { return release.name + ":" + release.tag; }  // what people call it
+
 // "base", "base:latest" or "sha256:…" taken apart. Without a tag, "latest". Either `digest` or `name` and `tag` are set.
 struct Reference {
   std::string name, tag, digest;

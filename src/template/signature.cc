@@ -17,8 +17,6 @@ namespace {
 constexpr std::string_view kHead = "space-template-signature 1\n";
 constexpr std::string_view kSigner = "\nsigner ", kSignature = "\nsignature ";
 
-std::string label_of(const Release& release) { return release.name + ":" + release.tag; }
-
 tl::unexpected<Error> unreadable(std::string_view label, std::string_view what) {
   return fail(ErrorKind::unsupported, "template_signature", fmt::format("the signature of template {} {}", label, what),
               fmt::format("bring the template from where it was signed once more, or sign it here with 'space template sign {}'", label));

@@ -13,8 +13,6 @@ namespace space::tmpl {
 namespace fs = std::filesystem;
 namespace {
 
-std::string label_of(const Release& release) { return release.name + ":" + release.tag; }
-
 tl::unexpected<Error> refuse(std::string_view code, std::string message, std::string next) {
   return fail(ErrorKind::unsupported, code, std::move(message), std::move(next));
 }

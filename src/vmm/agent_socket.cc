@@ -25,11 +25,15 @@ Task<> connected(asio::posix::stream_descriptor& socket, std::uint16_t port) {
   agent.sin_port = htons(port);
   ::inet_pton(AF_INET, wire::kGuestAddress, &agent.sin_addr);
   int error = ::connect(socket.native_handle(), reinterpret_cast<sockaddr*>(&agent), sizeof agent) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
+  // A socket that is not connected yet hangs up, and the loop may tell of that late: no error is not yet a connection.
+  while (error == EINPROGRESS || error == ENOTCONN) {
     auto [waited] = co_await socket.async_wait(asio::posix::stream_descriptor::wait_write, kAsTuple);
     if (waited) co_return fail(ErrorKind::cancelled, "cancelled", "the connection to the agent was given up");
     socklen_t length = sizeof error;
     if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    sockaddr_in peer{};
+    length = sizeof peer;
+    if (error == 0 && ::getpeername(socket.native_handle(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) error = errno;
   }
   if (error == ECONNREFUSED && port != wire::kAgentPort)
     co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port), "start the server there, then try again");

@@ -77,9 +77,11 @@ class Vm {
   virtual Task<> pause() = 0;
   // For a VM with shared memory (base making): pauses and writes device state; memory and disk files are complete after it.
   virtual Task<> save_base(const Fd& into) = 0;
-  // For a VM with private memory: its devices as they stand, while it is paused (it stays so). `into` is a new, empty file. The
-  // pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
-  virtual Task<> save_devices(const Fd& into) = 0;
+  // Hands over the new, empty file that save_devices() writes, once: what need not wait until the guest stands still.
+  virtual Task<> prepare_save(const Fd& into) = 0;
+  // For a VM with private memory: its devices as they stand, while it is paused (it stays so), into the file that was prepared since it
+  // last ran. The pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
+  virtual Task<> save_devices() = 0;
   virtual Task<wire::MemoryFiles> memory() = 0;
   // Its share when VMs want more of the processor than there is: 1 to 10,000; 10 from the start.
   virtual Task<> set_cpu_weight(std::uint32_t) { co_return Result<>{}; }

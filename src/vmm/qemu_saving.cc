@@ -27,13 +27,10 @@ asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set) {
   if (!removed) log::warn("vm.descriptor_left", {{"error", removed.error()}});
 }
 
-Task<std::int64_t> qemu_save_devices(QemuAsk ask, const Fd& file) {
-  CO_TRY(const std::int64_t set, co_await qemu_add_descriptor(ask, file));
+Task<> qemu_save_devices(QemuAsk ask, std::int64_t set) {
   json::object where{{"filename", fmt::format("/dev/fdset/{}", set)}, {"live", false}};
-  auto saved = co_await ask("xen-save-devices-state", std::move(where), nullptr);
-  if (saved) co_return set;
-  co_await qemu_remove_descriptor(ask, set);
-  co_return fail(std::move(saved).error());
+  CO_TRY_VOID(co_await ask("xen-save-devices-state", std::move(where), nullptr));
+  co_return Result<>{};
 }
 
 }  // namespace space::vmm

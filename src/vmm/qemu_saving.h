@@ -13,9 +13,8 @@ namespace space::vmm {
 // Runs one QMP command; the descriptor travels with it.
 using QemuAsk = std::function<Task<json::value>(std::string, json::object, const Fd*)>;
 
-// Device state without memory into `file`, open for writing only. The VM is paused. It gives the number of the set of descriptors that
-// is left in the VMM: taken away again once the guest runs.
-Task<std::int64_t> qemu_save_devices(QemuAsk ask, const Fd& file);
+// Device state without memory into a file of the VMM's, open for writing only: a set that qemu_add_descriptor made. The VM is paused.
+Task<> qemu_save_devices(QemuAsk ask, std::int64_t set);
 
 // A numbered set of descriptors that the VMM opens as /dev/fdset/N. It chooses the number.
 Task<std::int64_t> qemu_add_descriptor(QemuAsk ask, const Fd& file);

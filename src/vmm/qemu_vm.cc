@@ -62,6 +62,7 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   std::string migration;   // the last status of a save or load
   std::string disk_top;     // the node that the guest writes to now
   DiskNode next_disk;       // the prepared generation
+  std::optional<std::int64_t> save_set;  // that the devices are saved into next; one of used_sets
   std::vector<std::int64_t> used_sets;  // of descriptors that are to be taken out of the VMM, once that holds no guest up
   std::string console;     // what was read of the guest's console so far, bounded
 
@@ -284,6 +285,7 @@ Task<> QemuVm::resume() {
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
+  state->save_set.reset();
   if (!state->used_sets.empty()) spawn(state->executor, State::take_away(state));
   co_return Result<>{};
 }
@@ -305,14 +307,22 @@ Task<> QemuVm::save_base(const Fd& into) {
   co_return Result<>{};
 }
 
-Task<> QemuVm::save_devices(const Fd& into) {
+Task<> QemuVm::prepare_save(const Fd& into) {
   auto state = state_;
-  CO_TRY_VOID(state->require(VmState::paused, "be saved"));
   // The VMM's own way of opening wants exactly this mode.
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", into.get()), O_WRONLY));
-  CO_TRY(const std::int64_t set, co_await qemu_save_devices(state->asking(), file));
+  CO_TRY(const std::int64_t set, co_await qemu_add_descriptor(state->asking(), file));
   state->used_sets.push_back(set);
+  state->save_set = set;
   co_return Result<>{};
+}
+
+Task<> QemuVm::save_devices() {
+  auto state = state_;
+  CO_TRY_VOID(state->require(VmState::paused, "be saved"));
+  const auto set = std::exchange(state->save_set, std::nullopt);
+  if (!set) co_return fail(ErrorKind::internal, "save_not_prepared", "no file was handed over for this VM's devices", "report it: this is a fault of node");
+  co_return co_await qemu_save_devices(state->asking(), *set);
 }
 
 Task<wire::MemoryFiles> QemuVm::memory() {

@@ -72,7 +72,8 @@ class SimVm : public Vm {
     CO_TRY_VOID(co_await pause());
     co_return write_all(into, "sim\n");
   }
-  Task<> save_devices(const Fd&) override { co_return nothing_saved(); }
+  Task<> prepare_save(const Fd&) override { co_return nothing_saved(); }
+  Task<> save_devices() override { co_return nothing_saved(); }
   Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }

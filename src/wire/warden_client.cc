@@ -172,18 +172,32 @@ class SocketClient final : public WardenClient {
     request.tasks = limits.tasks;
   }
 
-  // One request, one answer with exactly `expected` descriptors, or with `most`. A warden that was replaced meanwhile is dialled again, once;
-  // what was sent to one that then died is not repeated, since it may have been done.
+  // Of a call whose answer was lost it may be unknown whether it was carried out; these do no harm when they are carried out twice.
+  static bool may_repeat(WardenCall call) {
+    return call != WardenCall::make_net && call != WardenCall::start_vmm;
+  }
+
+  Result<Packet> exchange(std::span<const std::byte> bytes, std::span<const int> fds) {
+    if (!socket_) TRY_VOID(dial_again());
+    if (!send_packet(socket_, bytes, fds)) {  // a warden that was replaced meanwhile
+      TRY_VOID(dial_again());
+      TRY_VOID(send_packet(socket_, bytes, fds));
+    }
+    return receive_packet(socket_, sizeof(WardenReply));
+  }
+
+  // One request, one answer with exactly `expected` descriptors, or with `most`. One that dies under it is waited for and asked once more,
+  // where that does no harm: what was begun for a sandbox would otherwise stay half done.
   Result<Answer> ask(const WardenRequest& request, std::span<const int> fds, std::size_t expected, std::size_t most = 0) {
     const std::lock_guard lock(mutex_);
     const std::span bytes(reinterpret_cast<const std::byte*>(&request), sizeof request);
-    if (!socket_) TRY_VOID(dial_again());
-    if (!send_packet(socket_, bytes, fds)) {
-      TRY_VOID(dial_again());
-      auto again = send_packet(socket_, bytes, fds);
-      if (!again) return drop(std::move(again.error()));
+    auto packet = exchange(bytes, fds);
+    const bool died = !packet && (packet.error().code == "connection_lost" || packet.error().code == "peer_closed");
+    if (died && may_repeat(request.call)) {
+      socket_.reset();
+      packet = exchange(bytes, fds);
     }
-    auto packet = receive_packet(socket_, sizeof(WardenReply));
+    if (!packet && packet.error().code == "warden_unavailable") return fail(packet.error());
     if (!packet) return drop(std::move(packet.error()));
     auto reply = parse_warden_reply(packet->bytes);
     if (!reply) return drop(std::move(reply.error()));

@@ -115,6 +115,27 @@ TEST(WardenClient, DialsAgainWhenTheWardenWasReplaced) {
   EXPECT_TRUE(result) << describe(result.error());
 }
 
+TEST(WardenClient, AsksOnceMoreWhenTheWardenDiesUnderACall) {
+  FakeWarden warden;
+  auto client = *WardenClient::connect(warden.path());
+  int asked = 0;
+  std::thread answering([&] {
+    for (int life = 0; life < 3; ++life) {
+      Fd peer = warden.accept();
+      asked += receive_packet(peer, sizeof(WardenRequest)).has_value();
+      if (life == 1) (void)send_packet(peer, as_bytes(bytes_of(WardenReply{})));
+      peer.reset();
+    }
+  });
+  auto weight = client->set_cpu_weight(kVm, 10);
+  auto net = client->make_net(kVm);
+  answering.join();
+  EXPECT_TRUE(weight) << describe(weight.error());
+  ASSERT_FALSE(net) << "it may have been made";
+  EXPECT_EQ(net.error().code, "warden_unavailable");
+  EXPECT_EQ(asked, 3);
+}
+
 TEST(WardenClient, GarbageIsAnErrorAndEndsTheConnection) {
   FakeWarden warden;
   auto client = *WardenClient::connect(warden.path());

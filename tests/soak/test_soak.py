@@ -13,6 +13,7 @@ import random
 import subprocess
 import threading
 import time
+import traceback
 import unittest
 
 from api_client import Sandbox
@@ -52,7 +53,8 @@ class Client:
     def note(self):
         self.step += 1
         self.sandbox.write("/home/user/step", str(self.step).encode())
-        assert self.sandbox.output(["python3", "/home/user/ask.py", str(self.step)]) == str(self.step)
+        heard = self.sandbox.output(["python3", "/home/user/ask.py", str(self.step)])
+        assert heard == str(self.step), f"{self.sandbox.id} was told {self.step} and answered {heard!r}"
 
     def check(self):
         kept = (self.sandbox.read("/home/user/step").decode(), self.sandbox.output(["python3", "/home/user/ask.py", ""]))
@@ -73,8 +75,7 @@ class Client:
 
     def take(self):
         taken = self.change("checkpoint")["checkpoint"]
-        if self.checkpoint:
-            self.api.ok("DELETE", f"/v1/checkpoints/{self.checkpoint[0]}")
+        self.forget()
         self.checkpoint = (taken, self.step)
 
     def back(self):
@@ -86,18 +87,23 @@ class Client:
         (child,) = self.change("fork", count=1)["children"]
         parent, self.sandbox = self.sandbox, Sandbox(self.api, child)
         self.api.delete(parent.id)
+        self.forget()  # it was the parent's
 
     def output(self):
         text = self.sandbox.output("for i in $(seq 1 2000); do echo line $i; done")
-        assert text.split("\n")[:-1] == [f"line {i}" for i in range(1, 2001)]
+        assert text.split("\n") == [f"line {i}" for i in range(1, 2001)], f"{self.sandbox.id} printed {len(text)} bytes, ending in {text[-80:]!r}"
 
     def again(self):
         self.delete()
         self.create()
 
-    def delete(self):
+    def forget(self):
         if self.checkpoint:
             self.api.ok("DELETE", f"/v1/checkpoints/{self.checkpoint[0]}")
+        self.checkpoint = None
+
+    def delete(self):
+        self.forget()
         self.api.delete(self.sandbox.id)
 
     def live(self, until):
@@ -159,7 +165,7 @@ class Soak(ServerTest):
             try:
                 client.live(until)
             except BaseException as error:  # an assertion too has to reach the main thread
-                errors.append(error)
+                errors.append("".join(traceback.format_exception(error)))
 
         threads = [threading.Thread(target=live, args=(client,)) for client in clients]
         for thread in threads:
@@ -172,14 +178,14 @@ class Soak(ServerTest):
             killed.append(role)
         for thread in threads:
             thread.join(180)
-        self.assertEqual(errors, [])
+        self.assertEqual(len(errors), 0, "\n".join([f"killed {killed}", *errors]))
         counts = {}
         for client in clients:
             for name, count in client.counts.items():
                 counts[name] = counts.get(name, 0) + count
         print(f"    {sum(counts.values())} operations {counts}; killed {killed}; memory {before} → {self.memory_mib()} MiB")
         self.assertGreater(sum(counts.values()), SECONDS / 10)
-        self.assertEqual(self.api.sandboxes("?state=running"), [])
+        self.assertEqual(self.api.sandboxes("&state=running"), [])
         self.assertLess(self.memory_mib() - before, GROWTH_MIB)
         verified = subprocess.run([BINARY, "--json", "store", "verify", "--data-dir", self.server.data_dir], capture_output=True, timeout=120, text=True)
         self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)

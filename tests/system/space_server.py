@@ -29,6 +29,7 @@ BINARY = Path(os.environ.get("SPACE_TEST_BINARY", ROOT / "build" / "release" / "
 TEMPLATES = os.environ.get("SPACE_TEST_TEMPLATES", "/var/lib/space/templates")
 BASES = os.environ.get("SPACE_TEST_BASES", "/var/lib/space/bases-test")
 UID_BASE = os.environ.get("SPACE_TEST_UID_BASE", "7340032")
+SANITIZER = re.compile(r"^.*(?:ERROR: AddressSanitizer|: runtime error: |WARNING: ThreadSanitizer).*$", re.MULTILINE)  # a role starts again after one
 PR_SET_PDEATHSIG = 1
 
 
@@ -123,8 +124,10 @@ class SpaceServer:
             self.process.kill()
             self.process.wait()
         log = self.log_tail()
+        reports = SANITIZER.findall(self.log.read_text(errors="replace")) if self.log.exists() else []
         if found:
             leaks.remove_all(self)
+        found += reports
         if not os.environ.get("SPACE_TEST_KEEP"):
             subprocess.run(["chattr", "-R", "-f", "-i", self.folder], check=False)  # frozen generations of disks
             shutil.rmtree(self.folder, ignore_errors=True)

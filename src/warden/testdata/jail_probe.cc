@@ -162,8 +162,9 @@ int main(int argc, char** argv) {
   if (std::strcmp(what, "attack") == 0) attack();
   if (std::strcmp(what, "hog") == 0)
     for (long mib = 0; mib < amount; ++mib) {
-      auto* room = static_cast<volatile char*>(std::malloc(1 << 20));  // volatile: a compiler leaves out what nobody reads
-      for (long at = 0; at < 1 << 20; at += 4096) room[at] = 1;
+      char* piece = static_cast<char*>(std::malloc(1 << 20));
+      std::memset(piece, 1, 1 << 20);
+      asm volatile("" : : "r"(piece) : "memory");  // a compiler may leave out what nobody reads
       if (mib % 16 == 0) std::printf("mib=%ld\n", mib);
     }
   if (std::strcmp(what, "deadly") == 0) {  // the call of this number, in a way that changes nothing anywhere
