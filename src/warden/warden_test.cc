@@ -225,7 +225,7 @@ TEST_F(WardenTest, MemoryProcessAndCpuLimitsBite) {
   auto process = warden_->launch(hog, {"hog", "400"}, {64ULL << 20, 100, 16, 0});
   ASSERT_TRUE(process) << describe(process.error());
   EXPECT_FALSE(warden_->read_log(*process).contains("end"));
-  EXPECT_TRUE(ended(*process)) << "killed by its own limit";
+  ASSERT_TRUE(ended(*process)) << "killed by its own limit";
   EXPECT_EQ(client().adopt(hog).error().code, "vmm_ended");
 
   // First by its rlimit, then by its cgroup alone, which is lowered before it goes on.
