@@ -30,14 +30,7 @@ bool is_confined(Role role, const ServerSettings& settings) { return role != Rol
 
 Result<> load_filter(Role role) {
   confine::Filter filter;
-  filter.allow(confine::kOfSanitizers);
-  filter.allow(confine::kOfEveryProgram);
-  filter.allow(confine::kDescriptors);
-  filter.allow(confine::kEventLoop);
-  filter.allow(confine::kConnections);
-  filter.allow(confine::kContents);
-  filter.allow(confine::kOpening);
-  filter.allow(confine::kNames);
+  filter.allow_serving();
   filter.allow(kOfRoles);
   if (::geteuid() == 0) filter.allow(kOfRoot);
   filter.allow_madvise();

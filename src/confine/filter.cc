@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "confine/calls.h"
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41  // Linux 5.17
@@ -73,6 +74,17 @@ void Filter::allow_processes() { allow("clone", {SCMP_A0_64(SCMP_CMP_MASKED_EQ, 
 void Filter::allow_sockets(std::initializer_list<int> families) {
   for (const char* name : {"socket", "socketpair"})
     for (const int family : families) allow(name, {int_argument(0, static_cast<std::uint32_t>(family))});
+}
+
+void Filter::allow_serving() {
+  allow(kOfSanitizers);
+  allow(kOfEveryProgram);
+  allow(kDescriptors);
+  allow(kEventLoop);
+  allow(kConnections);
+  allow(kContents);
+  allow(kOpening);
+  allow(kNames);
 }
 
 void Filter::allow_prctl(std::initializer_list<int> more) {

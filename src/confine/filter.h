@@ -35,6 +35,7 @@ class Filter {
   void refuse(const char* name, int error, Conditions when = {});
   void end_process(Calls names);  // SIGSYS to all of it; the kernel's log names the call (seccomp(2), SECCOMP_RET_KILL_PROCESS)
 
+  void allow_serving();  // the groups that every role calls: of every program, and of those with an event loop, connections and files of their own
   // Threads of this process, and nothing else that clone(2) makes. clone3 takes its flags from memory, where no filter can look.
   void allow_threads();
   void allow_processes();  // threads and processes, in no namespace but those of their maker

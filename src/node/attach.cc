@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "http/sse.h"
 #include "node/feed.h"
+#include "node/open_stream.h"
 
 namespace space::node {
 namespace {
@@ -95,7 +96,7 @@ class Attachment {
   Task<bool> follow(Stream stream) {
     const std::shared_ptr<wire::ProcessStream> shared = std::move(stream);
     const auto executor = co_await asio::this_coro::executor;
-    const Cut cut(*sandbox_, [shared] { shared->cancel(); });
+    const OpenStream open(sandbox_, [shared] { shared->cancel(); });
     Feed<std::vector<wire::Frame>> feed(executor, [shared] { return shared->next(); }, [shared] { shared->cancel(); });
     for (;;) {
       auto frames = co_await feed.next_for(kKeepalive);
@@ -127,19 +128,6 @@ class Attachment {
     if (!sent) sent.error().code = "client_gone";
     return sent;
   }
-
-  // Registered with the sandbox as long as it lives, so that a pause or the end cuts the stream.
-  class Cut {
-   public:
-    Cut(Sandbox& sandbox, std::function<void()> cut) : sandbox_(sandbox), entry_(sandbox.streams.insert(sandbox.streams.end(), std::move(cut))) {}
-    Cut(const Cut&) = delete;
-    Cut& operator=(const Cut&) = delete;
-    ~Cut() { sandbox_.streams.erase(entry_); }
-
-   private:
-    Sandbox& sandbox_;
-    std::list<std::function<void()>>::iterator entry_;
-  };
 
   http::Exchange& exchange_;
   http::SseWriter out_;

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "http/byte_stream.h"
 #include "node/guest_error.h"
+#include "node/open_stream.h"
 
 namespace space::node {
 namespace {
@@ -48,19 +49,6 @@ Task<Opened> open_wire(std::shared_ptr<Sandbox> sandbox, std::string target) {
   const auto body = co_await out.stream->read_all(64 << 10);
   co_return fail(guest_error(body ? http::error_from_response(out.head.status, *body) : body.error(), doing));
 }
-
-// While bytes flow the volume is in use, and its pause or end cuts them.
-class InUse {
- public:
-  InUse(std::shared_ptr<Sandbox> volume, std::function<void()> cut) : volume_(std::move(volume)), entry_(volume_->streams.insert(volume_->streams.end(), std::move(cut))) {}
-  InUse(const InUse&) = delete;
-  InUse& operator=(const InUse&) = delete;
-  ~InUse() { volume_->streams.erase(entry_); }
-
- private:
-  std::shared_ptr<Sandbox> volume_;
-  std::list<std::function<void()>>::iterator entry_;
-};
 
 Error not_found(const std::string& volume) { return {ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume {}", volume), "list the volumes"}; }
 
@@ -120,7 +108,7 @@ Task<> Mounts::carry(std::shared_ptr<Sandbox> sandbox, VolumeMount mount, std::s
     a->cut();
     b->cut();
   };
-  const InUse in_use(volume, cut);
+  const OpenStream open(volume, cut);  // while bytes flow the volume is in use
   Link& link = links_[key];
   link.cut = cut;
   link.works = true;

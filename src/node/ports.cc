@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "http/proxy.h"
 #include "node/access.h"
+#include "node/open_stream.h"
 #include "wire/agent_protocol.h"
 #include "wire/ports.h"
 
@@ -66,29 +67,6 @@ Task<Fd> connect_port(std::shared_ptr<vmm::Vm> vm, std::uint16_t port) {
   if (first.index() == 1) co_return fail(agent_not_answering("reach the port", "no answer in time"));
   co_return std::move(std::get<0>(first));
 }
-
-// While it lives a pause or the end of the sandbox can cut what it stands for.
-class Cut {
- public:
-  Cut(std::shared_ptr<Sandbox> sandbox, const asio::any_io_executor& executor) : sandbox_(std::move(sandbox)), signal_(executor) {
-    place_ = sandbox_->streams.insert(sandbox_->streams.end(), [this] {
-      done_ = true;
-      signal_.notify_all();
-    });
-  }
-  Cut(const Cut&) = delete;
-  Cut& operator=(const Cut&) = delete;
-  ~Cut() { sandbox_->streams.erase(place_); }
-  asio::awaitable<void> wait() {
-    while (!done_) co_await signal_.wait();
-  }
-
- private:
-  std::shared_ptr<Sandbox> sandbox_;
-  Signal signal_;
-  bool done_ = false;
-  std::list<std::function<void()>>::iterator place_;
-};
 
 class Ports {
  public:

@@ -7,6 +7,7 @@
 #include "http/sse.h"
 #include "node/feed.h"
 #include "node/guest_error.h"
+#include "node/open_stream.h"
 #include "node/relay.h"
 
 namespace space::node {
@@ -90,7 +91,7 @@ Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, 
   }
   stream->set_body_timeout(std::chrono::hours(24 * 365));  // the pump keeps time: a paused guest is silent with good reason
   const auto source = std::make_shared<Source>(std::move(stream));
-  const auto cut = sandbox->streams.insert(sandbox->streams.end(), [sandbox = sandbox.get(), source] {
+  const OpenStream open(sandbox, [sandbox = sandbox.get(), source] {
     if (sandbox->record.state != SandboxState::paused) source->cancel();
   });
   http::SseWriter out(exchange);
@@ -100,7 +101,6 @@ Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, 
     done = fail(reader_gone());
     if (end.index() == 0) done = std::get<0>(std::move(end));
   }
-  sandbox->streams.erase(cut);
   co_return done;
 }
 

@@ -47,5 +47,10 @@ json::array spans_json(const std::vector<Span>& spans);
 json::object sandbox_json(const SandboxRecord& record);
 Task<json::object> read_object(http::Exchange& exchange, std::size_t limit);  // an empty body is an empty object
 Task<> reply_json(http::Exchange& exchange, int status, json::value body);
+// A call about files in a tenant's sandbox, carried to its agent with those query parameters (relay.h): JSON, or a file down or up.
+using Parameters = std::vector<std::string_view>;
+Task<> carry_json(http::Exchange& exchange, RouteParts& parts, std::string method, std::string path, Parameters parameters, std::string doing);
+Task<> carry_down(http::Exchange& exchange, RouteParts& parts, std::string path, Parameters parameters);
+Task<> carry_up(http::Exchange& exchange, RouteParts& parts, std::string path, Parameters parameters);
 
 }  // namespace space::node

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "http/proxy.h"
 #include "node/access.h"
+#include "node/open_stream.h"
 #include "node/routes.h"
 
 namespace space::node {
@@ -79,28 +80,6 @@ Result<> check(const http::Exchange& exchange, const Method& method, const Token
   return {};
 }
 
-// Registered with the sandbox: a pause or the end cuts the stream.
-class Cut {
- public:
-  Cut(Sandbox& sandbox, asio::any_io_executor executor)
-      : signal_(executor), sandbox_(sandbox), entry_(sandbox.streams.insert(sandbox.streams.end(), [this] {
-          done_ = true;
-          signal_.notify_all();
-        })) {}
-  Cut(const Cut&) = delete;
-  Cut& operator=(const Cut&) = delete;
-  ~Cut() { sandbox_.streams.erase(entry_); }
-  asio::awaitable<void> wait() {
-    while (!done_) co_await signal_.wait();
-  }
-
- private:
-  Signal signal_;
-  Sandbox& sandbox_;
-  bool done_ = false;
-  std::list<std::function<void()>>::iterator entry_;
-};
-
 Task<> relay(http::Exchange& exchange, SandboxPtr sandbox, std::string target, const Method& method, asio::any_io_executor executor) {
   using namespace asio::experimental::awaitable_operators;
   CO_TRY(const auto agent, sandbox->agent());
@@ -112,7 +91,7 @@ Task<> relay(http::Exchange& exchange, SandboxPtr sandbox, std::string target, c
   for (const auto& [name, value] : exchange.headers().fields())
     if (name.size() > 6 && http::equal_no_case(name.substr(0, 6), "Space-")) options.drop_headers.push_back(name);
   for (const char* name : {"X-Access-Token", "X-API-KEY", "Cookie", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "E2b-Traffic-Access-Token"}) options.drop_headers.emplace_back(name);
-  Cut cut(*sandbox, executor);
+  Cut cut(sandbox, executor);
   auto first = co_await (http::forward(exchange, agent->http(), std::move(options)) || cut.wait());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
   co_return fail(vm_gone());

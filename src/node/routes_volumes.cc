@@ -4,34 +4,10 @@
 #include "base/random.h"
 #include "node/access.h"
 #include "node/mounts.h"
-#include "node/relay.h"
 #include "node/routes.h"
 
 namespace space::node {
 namespace {
-
-using Parameters = std::vector<std::string_view>;
-
-Task<> json_call(http::Exchange& exchange, RouteParts& parts, std::string method, std::string path, Parameters parameters, std::string doing) {
-  CO_TRY(auto sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  AgentTarget target(std::move(path));
-  CO_TRY_VOID(target.copy(exchange, parameters));
-  co_return co_await relay_json(exchange, std::move(sandbox), std::move(method), std::move(target), std::move(doing));
-}
-
-Task<> file_down(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(auto sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  AgentTarget target("/v1/volume/file");
-  CO_TRY_VOID(target.copy(exchange, {"path"}));
-  co_return co_await relay_down(exchange, std::move(sandbox), std::move(target), "read the file");
-}
-
-Task<> file_up(http::Exchange& exchange, RouteParts& parts) {
-  CO_TRY(auto sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  AgentTarget target("/v1/volume/file");
-  CO_TRY_VOID(target.copy(exchange, {"path", "uid", "gid", "mode", "force"}));
-  co_return co_await relay_up(exchange, std::move(sandbox), "PUT", std::move(target), "write the file");
-}
 
 Task<> set_mounts(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, 256 << 10));
@@ -58,15 +34,15 @@ Task<> set_mounts(http::Exchange& exchange, RouteParts& parts) {
 void add_volume_routes(http::Router& router, RouteParts& parts) {
   const std::string volume = "/v1/sandboxes/{id}/volume";
   const auto json = [&](const char* method, const std::string& kind, Parameters parameters, const char* doing) {
-    router.add(method, volume + kind, [&parts, method, kind, parameters, doing](http::Exchange& e) { return json_call(e, parts, method, "/v1/volume" + kind, parameters, doing); });
+    router.add(method, volume + kind, [&parts, method, kind, parameters, doing](http::Exchange& e) { return carry_json(e, parts, method, "/v1/volume" + kind, parameters, doing); });
   };
   json("GET", "/path", {"path"}, "look at the file");
   json("PATCH", "/path", {"path"}, "change the file");
   json("DELETE", "/path", {"path"}, "remove the file");
   json("GET", "/dir", {"path", "depth"}, "list the folder");
   json("POST", "/dir", {"path", "uid", "gid", "mode", "force"}, "make the folder");
-  router.add("GET", volume + "/file", [&parts](http::Exchange& e) { return file_down(e, parts); });
-  router.add("PUT", volume + "/file", [&parts](http::Exchange& e) { return file_up(e, parts); });
+  router.add("GET", volume + "/file", [&parts](http::Exchange& e) { return carry_down(e, parts, "/v1/volume/file", {"path"}); });
+  router.add("PUT", volume + "/file", [&parts](http::Exchange& e) { return carry_up(e, parts, "/v1/volume/file", {"path", "uid", "gid", "mode", "force"}); });
   if (parts.mounts) router.add("PUT", "/v1/sandboxes/{id}/mounts", [&parts](http::Exchange& e) { return set_mounts(e, parts); });
 }
 

@@ -40,14 +40,7 @@ constexpr const char* kOwnCalls[] = {"clone", "clone3", "unshare", "setns", "mou
 Result<> keep_needed_calls() {
   confine::Filter filter;
   filter.allow(kOwnCalls);
-  filter.allow(confine::kOfSanitizers);
-  filter.allow(confine::kOfEveryProgram);
-  filter.allow(confine::kDescriptors);
-  filter.allow(confine::kEventLoop);
-  filter.allow(confine::kConnections);
-  filter.allow(confine::kContents);
-  filter.allow(confine::kOpening);
-  filter.allow(confine::kNames);
+  filter.allow_serving();
   filter.allow(confine::kPrograms);
   filter.allow_sockets({AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
   filter.refuse(confine::kAttacks, EPERM);

@@ -115,7 +115,7 @@ class PowerCut(unittest.TestCase):
             self.assertEqual((done.returncode, json.loads(done.stdout)["faults"]), (0, []), done.stderr)
             # That its VM went with the power is found out beside everything else.
             running = lambda: {one["id"] for one in api.sandboxes() if one["state"] == "running"}  # noqa: E731
-            server.wait_for(lambda: not any(fact == "ended" and id in running() for id, fact in facts.items()), 30, "the end of what had lost its VM")
+            server.wait_for(lambda: not running() & {id for id, fact in facts.items() if fact == "ended"}, 30, "the end of what had lost its VM")
             states = {one["id"]: one["state"] for one in api.sandboxes()}
             checkpoints = {one["id"] for one in api.ok("GET", "/v1/checkpoints")["checkpoints"]}
             for id, fact in facts.items():
