@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/authority.h"
+#include "agent/java_store.h"
 #include "agent/old_connections.h"
 #include "base/encoding.h"
 #include "base/fd.h"
@@ -69,7 +70,11 @@ class RealGuest : public Guest {
 
   Result<> set_machine_id(const std::string& machine_id) override { return write_small("/etc/machine-id", machine_id + "\n", 0444); }
 
-  Result<> set_authority(const std::string& pem) override { return install_authority("", pem); }
+  Result<> set_authority(const std::string& pem) override {
+    auto files = install_authority("", pem);
+    auto java = install_java_authority("", pem);
+    return files ? java : files;
+  }
 
   Result<> announce(const std::string& json) override {
     ::mkdir("/run/space", 0755);
