@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "control/checkpoints.h"
 #include "control/database.h"
 #include "control/schema.h"
 #include "control/testing.h"
@@ -81,6 +82,14 @@ class StoreTest : public ::testing::Test {
   ManualClock clock_;
   std::unique_ptr<Store> store_;
 };
+
+TEST(Parent, GivesItsChildrenNoLabelOfTheServers) {
+  Sandbox volume;
+  volume.metadata = {{kKindLabel, kVolumeKind}, {kVolumeName, "v"}, {"mine", "1"}, {"spaces", "2"}};
+  ASSERT_TRUE(is_volume(volume));
+  const Sandbox child = child_of(Parent(volume), {}, 1);
+  EXPECT_EQ(child.metadata, (std::map<std::string, std::string>{{"mine", "1"}, {"spaces", "2"}}));
+}
 
 TEST_F(StoreTest, KeepsWhatWasAcceptedAcrossAReopen) {
   const Accepted accepted = create({{"k", "v"}}, 60);

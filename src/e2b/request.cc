@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/encoding.h"
+#include "control/labels.h"
 
 namespace space::e2b {
 namespace {
@@ -41,7 +42,10 @@ std::optional<T> number(std::string_view text) {
 
 Result<> check_metadata(const std::map<std::string, std::string>& metadata) {
   std::size_t size = 0;
-  for (const auto& [name, value] : metadata) size += name.size() + value.size();
+  for (const auto& [name, value] : metadata) {
+    TRY_VOID(control::check_label(name));
+    size += name.size() + value.size();
+  }
   if (size > kMetadataLimit) return invalid(fmt::format("metadata has more than {} bytes", kMetadataLimit));
   return {};
 }

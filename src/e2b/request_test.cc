@@ -43,6 +43,13 @@ TEST(Create, RefusesWhatCannotBe) {
   EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
 }
 
+TEST(Create, LabelsOfTheServerAreNotTaken) {
+  const auto body = read_create(parse_json_object(R"({"templateID":"base","metadata":{"space.kind":"volume"}})").value(), 300, true);
+  ASSERT_FALSE(body);
+  EXPECT_EQ(body.error().code, "label_reserved");
+  EXPECT_EQ(created(R"({"templateID":"base","metadata":{"space":"1","Space.x":"2"}})").metadata.size(), 2u);
+}
+
 TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {
   const auto with = [](const std::string& mounts) { return R"({"templateID":"base","volumeMounts":)" + mounts + "}"; };
   const CreateBody body = created(with(R"([{"name":"v","path":"/mnt/a"},{"name":"v","path":"/mnt/b.c/d","volume":"made-up"}])").c_str());

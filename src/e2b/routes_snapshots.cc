@@ -141,7 +141,7 @@ Task<json::array> fork_now(State& state, Found found, std::size_t count, std::in
   }
   CO_TRY_VOID(co_await take(state, parent, from.id, ""));
   CreateBody wanted;
-  wanted.metadata = parent.metadata;
+  wanted.metadata = control::Parent(parent).metadata;
   wanted.settings = *found.settings;
   wanted.settings.made_here = true;
   wanted.settings.timeout_s = seconds;

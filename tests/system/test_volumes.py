@@ -78,6 +78,18 @@ class Content(VolumeTest):
         self.assertNotIn(one.id, [s["sandboxID"] for s in self.api.ok("GET", "/v2/sandboxes")])
         self.assertEqual(self.api.call("GET", f"/sandboxes/{one.id}").status, 404)
         self.assertEqual(self.api.call("DELETE", f"/sandboxes/{one.id}").status, 404)
+        # What it is known by is nobody's to say: neither for it nor for a sandbox of one's own.
+        labels = {"space.kind": "volume", "space.volume": "three"}
+        for method, path, body in (("PATCH", f"/v1/sandboxes/{one.id}", {"metadata": {"space.kind": None}}), ("PATCH", f"/v1/sandboxes/{one.id}", {"metadata": {"space.volume": "two"}}),
+                                   ("POST", "/v1/sandboxes", {"metadata": labels}), ("POST", f"/v1/sandboxes/{one.id}/fork", {"metadata": labels})):
+            self.assertRefused(self.api.call(method, path, body), 400, "label_reserved")
+        refused = self.api.call("POST", "/v2/sandboxes", {"templateID": "base", "metadata": labels})
+        self.assertEqual((refused.status, refused.json["error_code"]), (400, "label_reserved"), refused.body)
+        self.assertEqual(self.api.ok("GET", f"/volumes/{one.id}")["name"], "one")
+        child = Sandbox(self.api, Sandbox(self.api, one.id).change("fork")["children"][0])  # a sandbox like any other
+        self.assertEqual(child.get()["metadata"], {})
+        self.assertEqual([v["volumeID"] for v in self.api.ok("GET", "/volumes") if v["name"] == "one"], [one.id])
+        self.api.delete(child.id)
         self.assertEqual(self.api.call("DELETE", f"/volumes/{one.id}").status, 204)
         for method in ("GET", "DELETE"):
             self.assertEqual(self.api.call(method, f"/volumes/{one.id}").status, 404)
