@@ -438,7 +438,22 @@ def _():
     child = Sandbox.create(snapshots[0].snapshot_id, timeout=120)
     same((child.files.read("kept"), s.files.read("kept")), ("k", "later"))
     child.kill()
-    raises(SandboxException, lambda: s.create_snapshot(mode="filesystem"), "memory")
+
+
+@check("Sandbox.create_snapshot of the files alone")
+def _():
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    s.commands.run("echo of-memory >/dev/shm/of-memory")
+    s.files.write("kept", "on-disk")
+    files = s.create_snapshot(name="files-of-py", mode="filesystem")
+    same((files.snapshot_id, files.names), ("files-of-py:default", ["files-of-py"]))
+    same(s.commands.run("cat /dev/shm/of-memory").stdout, "of-memory\n")
+    s.files.write("kept", "later")
+    child = Sandbox.create(files.snapshot_id, timeout=120)
+    same((child.files.read("kept"), child.files.exists("/dev/shm/of-memory")), ("on-disk", False))
+    assert child.commands.run(boot).stdout != s.commands.run(boot).stdout, "it has not booted"
+    child.kill()
+    same((Sandbox.delete_snapshot(files.snapshot_id), Sandbox.delete_snapshot(files.snapshot_id)), (True, False))
 
 
 @check("Sandbox.list_snapshots")

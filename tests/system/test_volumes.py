@@ -250,6 +250,11 @@ class Mounted(VolumeTest):
         self.assertEqual(later.output("cat /mnt/data/g && echo later >/mnt/data/h"), "child")
         self.assertEqual(volume.read("/h").body, b"later\n")
         self.assertEqual(self.api.ok("GET", f"/sandboxes/{later.id}")["volumeMounts"], [{"name": "copied", "path": "/mnt/data"}])
+        files = self.api.ok("POST", f"/sandboxes/{one.id}/snapshots", {"memory": False})["snapshotID"]  # of the files alone
+        booted = self.sandbox(templateID=files)
+        self.assertEqual(booted.output("cat /mnt/data/h && echo booted >/mnt/data/i"), "later")
+        self.assertEqual(volume.read("/i").body, b"booted\n")
+        self.assertEqual(self.api.call("DELETE", f"/templates/{urllib.parse.quote(files)}").status, 204)
         # From its disk, which holds nothing of the volume's.
         self.assertEqual(self.api.call("POST", f"/sandboxes/{one.id}/pause", {"memory": False}).status, 204)
         self.assertEqual(self.api.call("POST", f"/v2/sandboxes/{one.id}/connect", {"memory": False}).status, 201)
