@@ -90,6 +90,10 @@ class Content(VolumeTest):
         self.assertEqual(child.get()["metadata"], {})
         self.assertEqual([v["volumeID"] for v in self.api.ok("GET", "/volumes") if v["name"] == "one"], [one.id])
         self.api.delete(child.id)
+        listed = self.cli("ls", "-m", "space.kind=volume", "-q").stdout.decode().split()
+        self.assertLessEqual({one.id, two.id}, set(listed))
+        self.assertEqual(self.cli("rm", two.id).returncode, 0)
+        self.assertNotIn("Two_2-x", [v["name"] for v in self.api.ok("GET", "/volumes")])
         self.assertEqual(self.api.call("DELETE", f"/volumes/{one.id}").status, 204)
         for method in ("GET", "DELETE"):
             self.assertEqual(self.api.call(method, f"/volumes/{one.id}").status, 404)
