@@ -74,6 +74,22 @@ TEST_F(ApiTest, LabelsOfTheServerAreNobodysToSay) {
   EXPECT_EQ(fake_.calls.size(), before);
 }
 
+TEST_F(ApiTest, AVolumeIsASandboxThatListsLeaveOut) {
+  for (const char* wrong : {"{}", R"({"name":""})", R"({"name":"a b"})", R"({"name":"../x"})", R"({"name":7})", R"({"name":"v","size":1})"})
+    EXPECT_EQ(send("POST", "/v1/volumes", wrong).code(), "invalid_field") << wrong;
+  const auto make = [&](const char* key) { return send_with("POST", "/v1/volumes", R"({"name":"v"})", {{"Prefer", "wait=10"}, {"Idempotency-Key", key}}); };
+  const Answer made = make("one");
+  ASSERT_EQ(made.status, 201) << made.text;
+  EXPECT_EQ(json::serialize(made.at("sandbox").at("metadata")), R"({"space.kind":"volume","space.volume":"v"})");
+  EXPECT_EQ(make("one").text, made.text) << "the same request again";
+  const Answer second = make("two");
+  EXPECT_EQ(second.status, 409);
+  EXPECT_EQ(second.code(), "volume_exists");
+  EXPECT_EQ(send("GET", "/v1/sandboxes").body.at("sandboxes").as_array().size(), 0u);
+  EXPECT_EQ(send("GET", "/v1/sandboxes?metadata.space.kind=volume").body.at("sandboxes").as_array().size(), 1u);
+  EXPECT_EQ(fake_.count("PUT"), 1u);
+}
+
 TEST_F(ApiTest, AnUpdateThatNodeRefusesChangesNothing) {
   const std::string id = running();
   fake_.fail_with = Error{ErrorKind::conflict, "size_in_memory", "not now", "stop it first"};
