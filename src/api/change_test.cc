@@ -57,6 +57,39 @@ TEST_F(ApiTest, AnUpdateIsAnOperationThatNodeAndStoreShare) {
   EXPECT_EQ(send("PATCH", "/v1/sandboxes/" + id, R"({"cpus":7})").code(), "size_in_memory");
 }
 
+TEST_F(ApiTest, LabelsOfTheServerAreNobodysToSay) {
+  const std::string id = running(R"({"metadata":{"spacecraft":"1","my.space.kind":"2"}})");
+  const std::size_t before = fake_.calls.size();
+  const auto refused = [&](std::string method, std::string target, std::string body) {
+    const Answer answer = send(std::move(method), std::move(target), std::move(body));
+    EXPECT_EQ(answer.status, 400) << answer.text;
+    EXPECT_NE(text(answer.body, "detail").find("space."), std::string::npos);
+    EXPECT_FALSE(text(answer.body, "next").empty());
+    return answer.code();
+  };
+  EXPECT_EQ(refused("POST", "/v1/sandboxes", R"({"metadata":{"a":"b","space.kind":"volume"}})"), "label_reserved");
+  EXPECT_EQ(refused("POST", "/v1/sandboxes/" + id + "/fork", R"({"metadata":{"space.build":"x"}})"), "label_reserved");
+  EXPECT_EQ(refused("PATCH", "/v1/sandboxes/" + id, R"({"metadata":{"space.":"x"}})"), "label_reserved");
+  EXPECT_EQ(refused("PATCH", "/v1/sandboxes/" + id, R"({"metadata":{"space.kind":null}})"), "label_reserved");
+  EXPECT_EQ(fake_.calls.size(), before);
+}
+
+TEST_F(ApiTest, AVolumeIsASandboxThatListsLeaveOut) {
+  for (const char* wrong : {"{}", R"({"name":""})", R"({"name":"a b"})", R"({"name":"../x"})", R"({"name":7})", R"({"name":"v","size":1})"})
+    EXPECT_EQ(send("POST", "/v1/volumes", wrong).code(), "invalid_field") << wrong;
+  const auto make = [&](const char* key) { return send_with("POST", "/v1/volumes", R"({"name":"v"})", {{"Prefer", "wait=10"}, {"Idempotency-Key", key}}); };
+  const Answer made = make("one");
+  ASSERT_EQ(made.status, 201) << made.text;
+  EXPECT_EQ(json::serialize(made.at("sandbox").at("metadata")), R"({"space.kind":"volume","space.volume":"v"})");
+  EXPECT_EQ(make("one").text, made.text) << "the same request again";
+  const Answer second = make("two");
+  EXPECT_EQ(second.status, 409);
+  EXPECT_EQ(second.code(), "volume_exists");
+  EXPECT_EQ(send("GET", "/v1/sandboxes").body.at("sandboxes").as_array().size(), 0u);
+  EXPECT_EQ(send("GET", "/v1/sandboxes?metadata.space.kind=volume").body.at("sandboxes").as_array().size(), 1u);
+  EXPECT_EQ(fake_.count("PUT"), 1u);
+}
+
 TEST_F(ApiTest, AnUpdateThatNodeRefusesChangesNothing) {
   const std::string id = running();
   fake_.fail_with = Error{ErrorKind::conflict, "size_in_memory", "not now", "stop it first"};

@@ -7,6 +7,7 @@
 
 #include "base/encoding.h"
 #include "base/random.h"
+#include "control/labels.h"
 
 namespace space::api {
 namespace {
@@ -203,6 +204,7 @@ Result<CreateBody> read_create(const json::object& body) {
   }
   if (size > 128 << 10) reader.reject("env", "must not be larger than 128 kB in all");
   TRY_VOID(reader.done());
+  for (const auto& [name, value] : out.metadata) TRY_VOID(control::check_label(name));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "api/request.h"
+#include "control/labels.h"
 
 namespace space::api {
 namespace {
@@ -39,6 +40,7 @@ Result<UpdateBody> read_update(const json::object& body) {
     if (reader.has(name) && body.at(name).is_null()) reader.reject(name, "cannot be taken away");
   TRY_VOID(reader.done());
   TRY(CreateBody same, read_create(given));
+  for (const auto& [name, value] : update.metadata) TRY_VOID(control::check_label(name));  // those that it takes away
   for (auto& [name, value] : same.env) update.env[name] = std::move(value);
   for (auto& [name, value] : same.metadata) update.metadata[name] = std::move(value);
   update.cpus = same.cpus;

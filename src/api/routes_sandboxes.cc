@@ -1,4 +1,4 @@
-// Sandboxes: create, look, delete. Every change becomes an operation that the store has before the answer goes out.
+// Sandboxes: create, look, delete; volumes are sandboxes too. Every change becomes an operation that the store has before the answer goes out.
 #include "api/answer.h"
 #include "api/idempotency.h"
 #include "api/render.h"
@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "control/checkpoints.h"
+#include "control/volumes.h"
 
 namespace space::api {
 namespace {
@@ -89,6 +90,26 @@ Task<> create(Services& services, http::Exchange& exchange) {
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
+// For E2B's clients to mount, and to write to by its content API (src/e2b). It is looked at, listed and deleted as the sandbox that it is.
+Task<> create_volume(Services& services, http::Exchange& exchange) {
+  std::string raw;
+  CO_TRY(const json::object body, co_await read_json(exchange, &raw));
+  JsonReader reader(body);
+  std::string name = reader.text("name", 1, 128);
+  if (!control::is_volume_name(name)) reader.reject("name", "must be of letters, digits, dash and underscore");
+  CO_TRY_VOID(reader.done());
+  CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
+  CO_TRY(auto keep, recorded(exchange, raw, 202));
+  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  CO_TRY(const control::TemplateSize size, co_await services.node.template_size(control::kVolumeTemplate));
+  Sandbox volume = control::new_volume(tenant_of(exchange), std::move(name), size, services.clock.wall_ms());
+  Operation operation = new_operation(services, exchange, OperationKind::create, volume.id);
+  operation.request = R"({"env":{}})";
+  CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(volume), std::move(operation), std::move(keep)));
+  const Statuses statuses{202, 201};
+  co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
+}
+
 Task<> remove(Services& services, http::Exchange& exchange) { return change_sandbox(services, exchange, OperationKind::remove); }
 
 Task<> get(Services& services, http::Exchange& exchange) {
@@ -126,6 +147,7 @@ void add_sandbox_routes(Routes& routes) {
   routes.add("GET", "/v1/sandboxes", Access::key, Repeat::safe, list);
   routes.add("GET", "/v1/sandboxes/{id}", Access::key, Repeat::safe, get);
   routes.add("DELETE", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, remove);
+  routes.add("POST", "/v1/volumes", Access::key, Repeat::recorded, create_volume);
 }
 
 }  // namespace space::api

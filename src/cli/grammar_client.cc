@@ -113,7 +113,7 @@ void add_sandbox_commands(CLI::App& app, CommandLine& line) {
   auto c = std::make_shared<CreateOptions>();
   CLI::App* create_ = app.add_subcommand("create", "Make a sandbox and print its id")->group(group);
   add_create_options(*create_, *c);
-  create_->add_option("--from", c->checkpoint, "A checkpoint to go on from, in place of a template; its sandbox may be gone");
+  create_->add_option("--from", c->checkpoint, "A checkpoint to go on from, or a snapshot to boot from, in place of a template; its sandbox may be gone");
   add_env(*create_, c->env);
   create_->add_flag("--no-wait", c->no_wait, "Do not wait until it runs");
   create_->callback(choose(line, [c](Context& x) { return create(x, *c); }));

@@ -130,6 +130,16 @@ tl::unexpected<Error> state_forbids(const Sandbox& sandbox, const Operation& wan
   return no("sandbox_running", fmt::format("is running: nothing to {}", to_string(wanted.kind)), "use it");
 }
 
+Result<> check_volume_is_new(Session& session, const Sandbox& volume) {
+  const std::string& name = volume.metadata.at(kVolumeName);
+  const auto same = session.query<std::string>(
+      "SELECT s.id FROM sandboxes s JOIN labels l ON l.sandbox = s.id WHERE l.name = :label AND l.value = :name AND s.tenant = :tenant AND "
+      "s.state NOT IN ('deleting', 'deleted', 'failed')",
+      std::string(kVolumeName), name, volume.tenant);
+  if (same.empty()) return {};
+  return fail(ErrorKind::conflict, "volume_exists", fmt::format("there is a volume '{}' already", name), "use it, or choose another name");
+}
+
 }  // namespace
 
 // The answer kept under the request's key, if any; another request under that key is refused.
@@ -156,6 +166,7 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
     TRY(auto kept, find_answer(session, operation.tenant, keep->key, keep->fingerprint));
     if (kept) return replayed(session, std::move(*kept));
   }
+  if (is_volume(sandbox)) TRY_VOID(check_volume_is_new(session, sandbox));
   insert(session, sandbox);
   if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress});
   insert(session, operation);

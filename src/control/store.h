@@ -96,7 +96,8 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // `sandbox` and `operation` come with id, tenant, request and created_ms; both are recorded as creating and pending.
+  // `sandbox` and `operation` come with id, tenant, request and created_ms; both are recorded as creating and pending. A volume of a name that
+  // another of the tenant's has: conflict/volume_exists.
   virtual Task<Accepted> accept_create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep) = 0;
   // Any change but a create of `operation.sandbox`. Errors: sandbox_not_found, and conflict where the state forbids it. A delete
   // asks every other unfinished operation of the sandbox to end.

@@ -7,9 +7,11 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "control/checkpoints.h"
 #include "control/database.h"
 #include "control/schema.h"
 #include "control/testing.h"
+#include "control/volumes.h"
 
 namespace space::control {
 namespace {
@@ -81,6 +83,32 @@ class StoreTest : public ::testing::Test {
   ManualClock clock_;
   std::unique_ptr<Store> store_;
 };
+
+TEST(Parent, GivesItsChildrenNoLabelOfTheServers) {
+  Sandbox volume;
+  volume.metadata = {{kKindLabel, kVolumeKind}, {kVolumeName, "v"}, {"mine", "1"}, {"spaces", "2"}};
+  ASSERT_TRUE(is_volume(volume));
+  const Sandbox child = child_of(Parent(volume), {}, 1);
+  EXPECT_EQ(child.metadata, (std::map<std::string, std::string>{{"mine", "1"}, {"spaces", "2"}}));
+}
+
+TEST_F(StoreTest, VolumesOfATenantHaveNamesOfTheirOwn) {
+  std::string id;
+  const auto make = [&](const std::string& name, const std::string& tenant = "default") {
+    Sandbox volume = new_volume(tenant, name, {}, clock_.wall_ms());
+    Operation create = operation(OperationKind::create, volume.id, tenant);
+    id = volume.id;
+    return code(store_->accept_create(std::move(volume), std::move(create), std::nullopt));
+  };
+  EXPECT_EQ(make("v"), "");
+  const std::string first = id;
+  EXPECT_EQ(make("v"), "volume_exists");
+  EXPECT_EQ(make("w"), "");
+  EXPECT_EQ(make("v", "second"), "");
+  must(store_->accept_change(operation(OperationKind::remove, first), std::nullopt));
+  EXPECT_EQ(make("v"), "") << "one that is on its way out has no name any more";
+  EXPECT_EQ(make("v"), "volume_exists");
+}
 
 TEST_F(StoreTest, KeepsWhatWasAcceptedAcrossAReopen) {
   const Accepted accepted = create({{"k", "v"}}, 60);

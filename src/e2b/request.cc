@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/encoding.h"
+#include "control/labels.h"
 
 namespace space::e2b {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr std::size_t kBodyLimit = 4 << 20;
 constexpr std::size_t kMostMetadata = 256, kMetadataLimit = 16 << 10;
 constexpr std::size_t kMostEnv = 256, kLongestEnv = 64 << 10;
+constexpr std::size_t kMostHttpsPorts = 128;
 
 auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
 // Understood, and not what this server does.
@@ -41,7 +43,10 @@ std::optional<T> number(std::string_view text) {
 
 Result<> check_metadata(const std::map<std::string, std::string>& metadata) {
   std::size_t size = 0;
-  for (const auto& [name, value] : metadata) size += name.size() + value.size();
+  for (const auto& [name, value] : metadata) {
+    TRY_VOID(control::check_label(name));
+    size += name.size() + value.size();
+  }
   if (size > kMetadataLimit) return invalid(fmt::format("metadata has more than {} bytes", kMetadataLimit));
   return {};
 }
@@ -106,12 +111,23 @@ Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
   return mounts;
 }
 
+Result<> check_https_ports(const json::array& ports) {
+  for (const json::value& port : ports) {
+    const std::int64_t number = port.is_int64() ? port.get_int64() : 0;
+    if (number < 1 || number > 65'535) return invalid("httpsPorts must hold ports, from 1 to 65535");
+    if (number == kEnvdPort) return invalid(fmt::format("httpsPorts cannot hold {}: the sandbox's own server listens there", kEnvdPort));
+  }
+  return {};
+}
+
 Result<> read_network(const json::object& network, Settings& settings) {
   JsonReader r(network, "network");
   r.ignore_unknown();
   settings.public_traffic = r.boolean("allowPublicTraffic", true);
   settings.mask_host = r.text("maskRequestHost", 0, 256, "");
+  const json::array* https_ports = r.array("httpsPorts", kMostHttpsPorts);
   TRY_VOID(r.done());
+  if (https_ports) TRY_VOID(check_https_ports(*https_ports));
   TRY_VOID(refuse_network(network));
   for (const char c : settings.mask_host)
     if (c <= 0x20 || c >= 0x7f || c == '/') return invalid("maskRequestHost must be an ASCII host, with a port or without");
@@ -123,8 +139,6 @@ Result<> read_network(const json::object& network, Settings& settings) {
 
 Result<> refuse_network(const json::object& network) {
   if (is_given(network, "egressProxy")) return not_here("this server sends nothing through a proxy of yours: leave egressProxy out");
-  if (is_given(network, "httpsPorts"))
-    return not_here("this server speaks plain HTTP to the servers in a sandbox: leave httpsPorts out, and serve HTTP on those ports (towards clients it is TLS anyway)");
   return {};
 }
 

@@ -38,9 +38,17 @@ TEST(Create, RefusesWhatCannotBe) {
   EXPECT_NE(refused(R"({"templateID":"base","iam":{"tokens":{"t":{}}}})").find("identities"), std::string::npos);
   EXPECT_NE(refused(R"({"templateID":"base","network":{"egressProxy":{"address":"a:1"}}})").find("proxy"), std::string::npos);
   EXPECT_EQ(refused(R"({"templateID":"base","network":{"httpsPorts":[]}})"), "");
-  EXPECT_NE(refused(R"({"templateID":"base","network":{"httpsPorts":[3000]}})").find("httpsPorts"), std::string::npos);
+  for (const char* ports : {"[0]", "[65536]", "[-1]", "[49983]", "[3000,49983]", "[\"3000\"]", "[3000.0]", "3000", "{}"})
+    EXPECT_NE(refused(std::string(R"({"templateID":"base","network":{"httpsPorts":)") + ports + "}}").find("httpsPorts"), std::string::npos) << ports;
   EXPECT_NE(refused(R"({})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
+}
+
+TEST(Create, LabelsOfTheServerAreNotTaken) {
+  const auto body = read_create(parse_json_object(R"({"templateID":"base","metadata":{"space.kind":"volume"}})").value(), 300, true);
+  ASSERT_FALSE(body);
+  EXPECT_EQ(body.error().code, "label_reserved");
+  EXPECT_EQ(created(R"({"templateID":"base","metadata":{"space":"1","Space.x":"2"}})").metadata.size(), 2u);
 }
 
 TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {
@@ -66,6 +74,11 @@ TEST(Create, OptionsComeBackFromTheStore) {
   EXPECT_TRUE(back->auto_pause && back->auto_resume && !back->public_traffic);
   EXPECT_EQ(back->mask_host, "x:${PORT}");
   EXPECT_TRUE(decode_settings("")->secure);
+  EXPECT_FALSE(speaks_tls(*back, 3000));
+  const CreateBody secure = created(R"({"templateID":"base","network":{"httpsPorts":[3000,65535]}})");
+  const auto kept = decode_settings(encode(secure.settings));
+  ASSERT_TRUE(kept);
+  EXPECT_TRUE(speaks_tls(*kept, 3000) && speaks_tls(*kept, 65535) && !speaks_tls(*kept, 3001));
   Settings mounted;
   mounted.mounts = {{"name", "/path", "abcdefghijklmnopqrstuvwx"}};
   const auto again = decode_settings(encode(mounted));

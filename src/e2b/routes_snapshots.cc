@@ -1,4 +1,5 @@
-// Forks and snapshots. A snapshot is a native checkpoint: its id, or the name that the client gave it, with ":default" where it has no tag.
+// Forks and snapshots. A snapshot is a native checkpoint, or without the memory a native snapshot of the disk, from which sandboxes boot: its id, or
+// the name that the client gave it, with ":default" where it has no tag.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,9 +37,9 @@ Task<Found> find_running(State& state, const http::Exchange& exchange) {
   co_return found;
 }
 
-Task<> take(State& state, const Sandbox& sandbox, std::string id, std::string name) {
+Task<> take(State& state, const Sandbox& sandbox, OperationKind kind, std::string id, std::string name) {
   const json::object request{{"checkpoint", std::move(id)}, {"name", std::move(name)}};
-  CO_TRY_VOID(co_await change(state, sandbox.tenant, sandbox.id, OperationKind::checkpoint, json::serialize(request)));
+  CO_TRY_VOID(co_await change(state, sandbox.tenant, sandbox.id, kind, json::serialize(request)));
   co_return Result<>();
 }
 
@@ -49,7 +50,6 @@ Task<> create_snapshot(State& state, http::Exchange& exchange) {
   const std::string given = r.text("name", 0, 128, "");
   const bool memory = r.boolean("memory", true);
   CO_TRY_VOID(r.done());
-  if (!memory) co_return fail(ErrorKind::invalid_argument, "not_supported", "a snapshot of this server always has the memory: leave the mode out");
   Snapshot snapshot;
   snapshot.id = new_id();
   if (!given.empty()) {
@@ -59,7 +59,8 @@ Task<> create_snapshot(State& state, http::Exchange& exchange) {
     if (size) co_return fail(ErrorKind::conflict, "name_taken", fmt::format("there is a template of the name '{}'", snapshot.name), "choose another name");
   }
   CO_TRY(const Found found, co_await find_running(state, exchange));
-  CO_TRY_VOID(co_await take(state, found.sandbox, snapshot.id, snapshot.name));
+  const OperationKind kind = memory ? OperationKind::checkpoint : OperationKind::snapshot;
+  CO_TRY_VOID(co_await take(state, found.sandbox, kind, snapshot.id, snapshot.name));
   CO_TRY_VOID(co_await keep_mounts_of_snapshot(state, snapshot.id, found.settings->mounts));
   co_return co_await reply(exchange, 201, render(snapshot));
 }
@@ -139,9 +140,9 @@ Task<json::array> fork_now(State& state, Found found, std::size_t count, std::in
     if (egress.generation > 0) document = std::move(egress.document);
     if (!egress.lineage.empty()) from.lineage = egress.lineage;
   }
-  CO_TRY_VOID(co_await take(state, parent, from.id, ""));
+  CO_TRY_VOID(co_await take(state, parent, OperationKind::checkpoint, from.id, ""));
   CreateBody wanted;
-  wanted.metadata = parent.metadata;
+  wanted.metadata = control::Parent(parent).metadata;
   wanted.settings = *found.settings;
   wanted.settings.made_here = true;
   wanted.settings.timeout_s = seconds;

@@ -1,5 +1,7 @@
 #include "e2b/settings.h"
 
+#include <algorithm>
+
 namespace space::e2b {
 
 std::string encode(const Settings& s) {
@@ -37,6 +39,11 @@ Result<Settings> decode_settings(std::string_view text) {
   }
   TRY_VOID(r.done());
   return s;
+}
+
+bool speaks_tls(const Settings& settings, std::uint16_t port) {
+  const json::value* ports = settings.network.if_contains("httpsPorts");
+  return ports && ports->is_array() && std::any_of(ports->get_array().begin(), ports->get_array().end(), [port](const json::value& one) { return one.is_int64() && one.get_int64() == port; });
 }
 
 json::array encode_mounts(const std::vector<VolumeMount>& mounts) {

@@ -12,6 +12,7 @@
 namespace space::e2b {
 
 inline constexpr std::size_t kMostMounts = 16;  // of a sandbox
+inline constexpr std::uint16_t kEnvdPort = 49983;  // of the in-sandbox protocol; all others are the guest's own servers
 
 // A volume in a sandbox.
 struct VolumeMount {
@@ -38,6 +39,9 @@ struct Settings {
 std::string encode(const Settings& settings);
 // Of what was stored; "" is a sandbox that was made through the native API: its ports are private.
 Result<Settings> decode_settings(std::string_view text);
+
+// Whether the sandbox's server on this port speaks TLS itself: network.httpsPorts.
+bool speaks_tls(const Settings& settings, std::uint16_t port);
 
 json::array encode_mounts(const std::vector<VolumeMount>& mounts);
 Result<std::vector<VolumeMount>> decode_mounts(const json::array& list);

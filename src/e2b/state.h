@@ -33,7 +33,6 @@ struct State {
   std::set<std::string> moving;                                  // sandboxes that are being paused or woken
   Signal moved;                                                  // one of them is not any more
   std::map<std::string, std::vector<Sample>> samples;
-  std::set<std::string> naming;   // volumes in the making: tenant and name
   std::set<std::string> placing;  // credentials that no sandbox's document names yet
 };
 

@@ -13,7 +13,6 @@
 namespace space::e2b {
 namespace {
 
-constexpr std::uint16_t kEnvdPort = 49983;
 constexpr const char* kIdHeader = "E2b-Sandbox-Id";
 constexpr const char* kPortHeader = "E2b-Sandbox-Port";
 constexpr const char* kTrafficHeader = "E2b-Traffic-Access-Token";
@@ -92,12 +91,17 @@ Task<> to_envd(State& state, http::Exchange& exchange, const Found& found) {
   co_return co_await http::forward(exchange, state.parts.node.forwarding(), std::move(options));
 }
 
-// node's own words for a port where nobody listens.
-bool is_closed_port(const http::Response& answer, std::uint16_t port) {
+// What E2B says where node, in words of its own, tells of a server that cannot be spoken with; else nullptr.
+const char* why_unreachable(const http::Response& answer, std::uint16_t port) {
   const auto problem = parse_json_object(answer.body, 4096);
-  if (!problem) return false;
+  if (!problem) return nullptr;
   const json::value *code = problem->if_contains("code"), *detail = problem->if_contains("detail");
-  return code && *code == json::value("port_closed") && detail && *detail == json::value(fmt::format("nothing in the sandbox listens on port {}", port));
+  if (!code || !detail || !detail->is_string()) return nullptr;
+  const std::string_view words = detail->get_string();
+  if (*code == json::value("port_closed") && words == fmt::format("nothing in the sandbox listens on port {}", port)) return "The sandbox is running but port is not open";
+  if (*code == json::value("port_no_tls") && words.starts_with(fmt::format("the server on port {} began no TLS connection", port)))
+    return "The sandbox is running but port does not speak TLS, which httpsPorts says it does";
+  return nullptr;
 }
 
 std::string masked(std::string host, std::uint16_t port) {
@@ -122,13 +126,15 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
   const std::string& mask = found.settings->mask_host;
   options.set_headers.set("Space-Port-Host", mask.empty() ? host : masked(mask, to.port));
   if (!mask.empty()) options.set_headers.set("X-Forwarded-Host", host);
+  if (speaks_tls(*found.settings, to.port)) options.set_headers.set("Space-Port-Tls", "yes");
   for (const char* name : {"X-API-KEY", kIdHeader, kPortHeader, kTrafficHeader}) options.drop_headers.emplace_back(name);
   options.target = fmt::format("/v1/sandboxes/{}/ports/{}{}", found.sandbox.id, to.port, tail(exchange));
   options.upgrade = true;
   options.event_stream = true;
   options.other_words = [&to](const http::Response& answer) -> std::optional<http::Response> {
-    if (!is_closed_port(answer, to.port)) return std::nullopt;
-    const json::object body{{"sandboxId", to.sandbox}, {"message", "The sandbox is running but port is not open"}, {"port", to.port}, {"code", 502}};
+    const char* message = why_unreachable(answer, to.port);
+    if (!message) return std::nullopt;
+    const json::object body{{"sandboxId", to.sandbox}, {"message", message}, {"port", to.port}, {"code", 502}};
     return http::json_response(502, json::serialize(body));
   };
   co_return co_await http::forward(exchange, state.parts.node.ports(), std::move(options));

@@ -8,6 +8,7 @@
 #include "base/encoding.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "control/volumes.h"
 #include "e2b/network.h"
 
 namespace space::e2b {
@@ -17,9 +18,7 @@ using control::OperationKind;
 using control::Sandbox;
 using control::SandboxState;
 
-constexpr const char* kTemplate = "base:latest";
-constexpr std::int64_t kIdle_s = 60;  // without a request and without a mount; then it is put away
-constexpr std::size_t kPage = 500, kLongestName = 128;
+constexpr std::size_t kPage = 500;
 constexpr int kMostTries = 20;
 constexpr std::chrono::milliseconds kAgain{250};
 constexpr std::chrono::seconds kLongestRest{90};
@@ -30,35 +29,6 @@ auto not_found(const std::string& id) {
   return fail(ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume '{}' of yours", is_utf8(id) ? id.substr(0, 80) : "?"), "see what there is: list the volumes");
 }
 
-bool is_there(const Sandbox& sandbox) {
-  return control::is_volume(sandbox) && sandbox.state != SandboxState::deleting && sandbox.state != SandboxState::deleted && sandbox.state != SandboxState::failed;
-}
-
-Result<> check_name(const std::string& name) {
-  const bool good = !name.empty() && name.size() <= kLongestName && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  });
-  if (good) return {};
-  return invalid(fmt::format("a volume's name has 1 to {} of letters, digits, dash and underscore", kLongestName));
-}
-
-// The name is this request's alone while this lives.
-class Naming {
- public:
-  Naming(State& state, std::string key) : state_(state), key_(std::move(key)), ours_(state_.naming.insert(key_).second) {}
-  Naming(const Naming&) = delete;
-  Naming& operator=(const Naming&) = delete;
-  ~Naming() {
-    if (ours_) state_.naming.erase(key_);
-  }
-  bool ours() const { return ours_; }
-
- private:
-  State& state_;
-  std::string key_;
-  bool ours_;
-};
-
 std::string note_of(const std::string& snapshot) { return "mounts-of-snapshot:" + snapshot; }
 
 }  // namespace
@@ -67,7 +37,7 @@ Task<Sandbox> find_volume(State& state, std::string tenant, std::string id) {
   if (!is_id(id)) co_return not_found(id);
   auto found = co_await state.parts.store.find_sandbox(std::move(tenant), id);
   if (!found && found.error().kind != ErrorKind::not_found) co_return fail(std::move(found).error());
-  if (!found || !is_there(*found)) co_return not_found(id);
+  if (!found || !control::is_volume_there(*found)) co_return not_found(id);
   co_return std::move(*found);
 }
 
@@ -78,36 +48,28 @@ Task<std::vector<Sandbox>> volumes_of(State& state, std::string tenant, std::str
     filter.metadata[control::kKindLabel] = control::kVolumeKind;
     if (!name.empty()) filter.metadata = {{control::kVolumeName, name}};
     CO_TRY(const auto some, co_await state.parts.store.list_sandboxes(tenant, page, std::move(filter)));
-    std::copy_if(some.begin(), some.end(), std::back_inserter(out), is_there);
+    std::copy_if(some.begin(), some.end(), std::back_inserter(out), control::is_volume_there);
     if (some.size() < kPage) co_return out;
     page.before = some.back().sequence;
   }
 }
 
 Task<Sandbox> make_volume(State& state, std::string tenant, std::string name) {
-  CO_TRY_VOID(check_name(name));
-  const auto exists = [&] { return fail(ErrorKind::invalid_argument, "volume_exists", fmt::format("there is a volume '{}' already", name), "connect to it, or choose another name"); };
-  const Naming naming(state, tenant + "/" + name);
-  if (!naming.ours()) co_return exists();
-  CO_TRY(const auto same, co_await volumes_of(state, tenant, name));
-  if (!same.empty()) co_return exists();
-  CO_TRY(const control::TemplateSize size, co_await state.parts.node.template_size(kTemplate));
-  Sandbox volume;
-  volume.tenant = std::move(tenant);
-  volume.template_reference = kTemplate;
-  volume.cpus = size.cpus;
-  volume.memory_mib = size.memory_mib;
-  volume.disk_mib = size.disk_mib;
-  volume.rest.idle_suspend_s = kIdle_s;
+  if (!control::is_volume_name(name)) co_return invalid("a volume's name has 1 to 128 of letters, digits, dash and underscore");
+  CO_TRY(const control::TemplateSize size, co_await state.parts.node.template_size(control::kVolumeTemplate));
+  Sandbox volume = control::new_volume(std::move(tenant), std::move(name), size, state.parts.clock.wall_ms());
   if (state.parts.egress) {
     CO_TRY(volume.egress, egress_document({}, false, {}));  // nothing of it goes out
   }
   CreateBody wanted;
-  wanted.metadata = {{control::kKindLabel, control::kVolumeKind}, {control::kVolumeName, std::move(name)}};
+  wanted.metadata = volume.metadata;
   wanted.settings.made_here = true;
   wanted.settings.public_traffic = false;
   wanted.settings.timeout_s = 0;  // no limit
-  co_return co_await launch(state, std::move(volume), std::move(wanted), "");
+  auto made = co_await launch(state, std::move(volume), std::move(wanted), "");
+  // E2B's clients know it as a wrong request.
+  if (!made && made.error().code == "volume_exists") made.error().kind = ErrorKind::invalid_argument;
+  co_return made;
 }
 
 Task<> remove_volume(State& state, Sandbox volume) {
@@ -147,7 +109,7 @@ Task<> admit_to_volume(State& state, http::Exchange& exchange, std::string token
   if (!is_id(id)) co_return not_found(id);
   auto found = co_await state.parts.store.find_any_sandbox(id);
   if (!found && found.error().kind != ErrorKind::not_found) co_return fail(std::move(found).error());
-  if (!found || !is_there(*found)) co_return not_found(id);
+  if (!found || !control::is_volume_there(*found)) co_return not_found(id);
   CO_TRY(const std::string wanted, co_await volume_token(state, *found));
   if (!equal_constant_time(token, wanted)) co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is not the token of this volume", "connect to the volume anew");
   exchange.attributes["tenant"] = found->tenant;

@@ -1,5 +1,6 @@
 #include "http/tls.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ssl.hpp>
@@ -15,8 +16,8 @@ constexpr unsigned char kAlpn[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(std::shared_ptr<ssl::context> context, Socket socket, ssl::stream_base::handshake_type side)
-      : context_(std::move(context)), stream_(std::move(socket), *context_), side_(side) {}
+  TlsStream(std::shared_ptr<ssl::context> context, Socket socket, ssl::stream_base::handshake_type side, bool verifies = true)
+      : context_(std::move(context)), stream_(std::move(socket), *context_), side_(side), verifies_(verifies) {}
 
   SSL* native() { return stream_.native_handle(); }
 
@@ -24,6 +25,7 @@ class TlsStream final : public Stream {
     const auto [error] = co_await stream_.async_handshake(side_, kAsTuple);
     if (!error) co_return Result<>();
     std::string why = error.message();
+    if (!verifies_) co_return fail(ErrorKind::unavailable, "tls_failed", fmt::format("no TLS connection: {}", why), "check that the other end speaks TLS 1.2 or 1.3 there");
     if (const long verdict = SSL_get_verify_result(native()); side_ == ssl::stream_base::client && verdict != X509_V_OK)
       why = X509_verify_cert_error_string(verdict);
     co_return fail(ErrorKind::unavailable, "tls_failed", fmt::format("no TLS connection: {}", why),
@@ -32,8 +34,9 @@ class TlsStream final : public Stream {
 
   asio::awaitable<Transfer> read_some(std::span<const asio::mutable_buffer> into) override {
     if (ended_) co_return Transfer{ended_, 0};
-    const auto [error, bytes] = co_await stream_.async_read_some(into, kAsTuple);
+    auto [error, bytes] = co_await stream_.async_read_some(into, kAsTuple);
     // Without close_notify an attacker may have cut the connection: that is not the end of a body.
+    if (!verifies_ && error == ssl::error::stream_truncated) error = asio::error::eof;
     if (error && error != asio::error::operation_aborted) ended_ = error;
     co_return Transfer{error, bytes};
   }
@@ -67,6 +70,7 @@ class TlsStream final : public Stream {
   std::shared_ptr<ssl::context> context_;  // of the moment when the connection came
   ssl::stream<Socket> stream_;
   ssl::stream_base::handshake_type side_;
+  bool verifies_;  // the other end, where this is a client
 };
 
 tl::unexpected<Error> bad_certificate(const std::string& file, const boost::system::error_code& error) {
@@ -147,6 +151,29 @@ class ClientContext final : public TlsClientContext {
   std::shared_ptr<ssl::context> context_;
 };
 
+// What may stand in an SNI (RFC 6066, section 3); it came from a client.
+bool is_plain_name(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_'; });
+  boost::system::error_code no_address;
+  asio::ip::make_address(name, no_address);
+  return plain && !name.empty() && name.size() <= 253 && no_address;
+}
+
+class UnverifiedContext final : public TlsClientContext {
+ public:
+  explicit UnverifiedContext(std::shared_ptr<ssl::context> context) : context_(std::move(context)) {}
+
+  std::unique_ptr<Stream> wrap(Socket socket, const std::string& host) override {
+    auto stream = std::make_unique<TlsStream>(context_, std::move(socket), ssl::stream_base::client, false);
+    if (const std::string name = name_of(host); is_plain_name(name)) SSL_set_tlsext_host_name(stream->native(), name.c_str());
+    SSL_set_verify(stream->native(), SSL_VERIFY_NONE, nullptr);
+    return stream;
+  }
+
+ private:
+  std::shared_ptr<ssl::context> context_;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<TlsContext>> TlsContext::from_files(const std::string& certificate_pem, const std::string& key_pem) {
@@ -168,6 +195,19 @@ Result<std::shared_ptr<TlsClientContext>> TlsClientContext::make(const std::stri
     if (error) return bad_certificate(ca_file, error);
     SSL_CTX_set_alpn_protos(context->native_handle(), kAlpn, sizeof kAlpn);
     return std::make_shared<ClientContext>(std::move(context));
+  } catch (const boost::system::system_error& e) {
+    return fail(ErrorKind::internal, "tls_unusable", fmt::format("OpenSSL: {}", e.what()));
+  }
+}
+
+Result<std::shared_ptr<TlsClientContext>> TlsClientContext::make_unverified() {
+  try {
+    auto context = make_context(ssl::context::tls_client);
+    SSL_CTX* native = context->native_handle();
+    SSL_CTX_set_alpn_protos(native, kAlpn, sizeof kAlpn);
+    if (SSL_CTX_set_cipher_list(native, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1 || SSL_CTX_set1_groups_list(native, "X25519:P-256:P-384:P-521") != 1)
+      return fail(ErrorKind::internal, "tls_unusable", "OpenSSL knows no ciphers or curves that are asked for");
+    return std::make_shared<UnverifiedContext>(std::move(context));
   } catch (const boost::system::system_error& e) {
     return fail(ErrorKind::internal, "tls_unusable", fmt::format("OpenSSL: {}", e.what()));
   }

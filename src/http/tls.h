@@ -18,11 +18,16 @@ class TlsContext {  // a server's certificate; `reload` swaps it for later conne
   virtual std::unique_ptr<Stream> wrap(Socket socket) = 0;
 };
 
-class TlsClientContext {  // trust of a client; always verifies
+class TlsClientContext {  // trust of a client
  public:
-  static Result<std::shared_ptr<TlsClientContext>> make(const std::string& ca_file);  // "": the system's
+  static Result<std::shared_ptr<TlsClientContext>> make(const std::string& ca_file);  // "": the system's; always verifies
+  // For servers that are known by the way to them and by nothing else, such as a guest's: whatever certificate they show is taken. They
+  // may be hostile, so what they can choose is little: ECDHE on common curves, which costs us the same for all. They may end without
+  // close_notify, as many do: nobody stands on that way who could cut a body short.
+  static Result<std::shared_ptr<TlsClientContext>> make_unverified();
   virtual ~TlsClientContext() = default;
-  virtual std::unique_ptr<Stream> wrap(Socket socket, const std::string& host) = 0;  // verifies that the certificate is for `host`
+  // Verifies that the certificate is for `host`, with or without a port; unverified, a name is only said (SNI).
+  virtual std::unique_ptr<Stream> wrap(Socket socket, const std::string& host) = 0;
 };
 
 }  // namespace space::http

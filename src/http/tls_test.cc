@@ -1,5 +1,8 @@
 #include "http/tls.h"
 
+#include <boost/asio/detached.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl.hpp>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -12,8 +15,8 @@ namespace {
 using namespace test;
 
 // A self-signed certificate that is its own authority, written as two PEM files.
-void make_certificate(const std::filesystem::path& folder, const std::string& name, const std::string& alternative_name) {
-  EVP_PKEY* key = EVP_EC_gen("P-256");
+void make_certificate(const std::filesystem::path& folder, const std::string& name, const std::string& alternative_name, bool rsa = false) {
+  EVP_PKEY* key = rsa ? EVP_RSA_gen(2048) : EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, 2);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
@@ -41,6 +44,7 @@ struct Certificates {
   Certificates() {
     make_certificate(dir.path(), "one", "DNS:one.test,IP:127.0.0.1");
     make_certificate(dir.path(), "two", "DNS:two.test");
+    make_certificate(dir.path(), "rsa", "DNS:rsa.test", true);
   }
   std::string certificate(const std::string& name) const { return dir.path() / (name + ".crt"); }
   std::string key(const std::string& name) const { return dir.path() / (name + ".key"); }
@@ -157,6 +161,82 @@ TEST(Tls, EarlyRefusalsReachTheClient) {
     request.method = "PUT";
     request.body = std::string(5 << 20, 'x');
     EXPECT_EQ((co_await client.call(request)).error().code, "body_too_large");
+  });
+}
+
+// Answers without a length and closes without close_notify, as many servers do; notes the name that each client said.
+struct CarelessServer : std::enable_shared_from_this<CarelessServer> {
+  CarelessServer(const asio::any_io_executor& executor, const Certificates& files, const std::string& name)
+      : context(asio::ssl::context::tls_server), acceptor(executor, {asio::ip::make_address("127.0.0.1"), 0}) {
+    context.use_certificate_chain_file(files.certificate(name));
+    context.use_private_key_file(files.key(name), asio::ssl::context::pem);
+  }
+  std::uint16_t port() const { return acceptor.local_endpoint().port(); }
+  void start() { asio::co_spawn(acceptor.get_executor(), serve(shared_from_this()), asio::detached); }
+  static asio::awaitable<void> serve(std::shared_ptr<CarelessServer> self) {
+    for (;;) {
+      auto [error, socket] = co_await self->acceptor.async_accept(kAsTuple);
+      if (error) co_return;
+      asio::ssl::stream<asio::ip::tcp::socket> stream(std::move(socket), self->context);
+      const auto [failed] = co_await stream.async_handshake(asio::ssl::stream_base::server, kAsTuple);
+      if (failed) continue;
+      const char* name = SSL_get_servername(stream.native_handle(), TLSEXT_NAMETYPE_host_name);
+      self->names.push_back(name ? name : "");
+      std::string head;
+      (void)co_await asio::async_read_until(stream, asio::dynamic_buffer(head), "\r\n\r\n", kAsTuple);
+      (void)co_await asio::async_write(stream, asio::buffer(std::string_view("HTTP/1.1 200 OK\r\n\r\nall of it")), kAsTuple);
+      stream.next_layer().shutdown(asio::ip::tcp::socket::shutdown_send);
+    }
+  }
+  asio::ssl::context context;
+  asio::ip::tcp::acceptor acceptor;
+  std::vector<std::string> names;
+};
+
+Task<std::string> ask(asio::any_io_executor executor, std::uint16_t port, ClientOptions options) {
+  Client client(executor, tcp_connector("127.0.0.1", port), std::move(options));
+  CO_TRY(Response response, co_await client.call(Request()));
+  co_return std::move(response.body);
+}
+
+ClientOptions unverified(std::string host) {
+  ClientOptions options;
+  options.tls = TlsClientContext::make_unverified().value();
+  options.host = std::move(host);
+  options.connect_timeout = milliseconds(500);
+  return options;
+}
+
+TEST(Tls, UnverifiedTakesWhateverCertificateThereIs) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Certificates files;
+    const auto server = std::make_shared<CarelessServer>(executor, files, "two");
+    server->start();
+    for (const char* host : {"one.test", "3000-abc.one.test:3000", "127.0.0.1:3000", "[::1]:3000", "not a name", ""}) {
+      const auto body = co_await ask(executor, server->port(), unverified(host));
+      EXPECT_EQ(body.value_or(""), "all of it") << host << " " << (body ? "" : describe(body.error()));
+    }
+    EXPECT_EQ(server->names, (std::vector<std::string>{"one.test", "3000-abc.one.test", "", "", "", ""})) << "names alone are said";
+    // Who verifies is also not told that a body which was cut is whole.
+    EXPECT_EQ((co_await ask(executor, server->port(), files.trust("two", "two.test"))).error().code, "answer_cut_off");
+  });
+}
+
+TEST(Tls, UnverifiedLetsAServerChooseLittleAndWaitsForNone) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Certificates files;
+    const auto costly = std::make_shared<CarelessServer>(executor, files, "rsa");
+    SSL_CTX* native = costly->context.native_handle();
+    SSL_CTX_set_max_proto_version(native, TLS1_2_VERSION);
+    SSL_CTX_set_cipher_list(native, "DHE-RSA-AES128-GCM-SHA256");  // whose prime is the server's to choose
+    SSL_CTX_set_dh_auto(native, 1);
+    costly->start();
+    EXPECT_EQ((co_await ask(executor, costly->port(), files.trust("rsa", "rsa.test"))).error().code, "answer_cut_off") << "others would";
+    EXPECT_EQ((co_await ask(executor, costly->port(), unverified("one.test"))).error().code, "tls_failed");
+    RunningServer plain(executor, echo);
+    EXPECT_EQ((co_await ask(executor, plain.port, unverified("one.test"))).error().code, "tls_failed");
+    asio::ip::tcp::acceptor silent(executor, {asio::ip::make_address("127.0.0.1"), 0});
+    EXPECT_EQ((co_await ask(executor, silent.local_endpoint().port(), unverified("one.test"))).error().code, "connect_timeout");
   });
 }
 

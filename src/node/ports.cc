@@ -8,6 +8,7 @@
 
 #include "base/digest.h"
 #include "http/proxy.h"
+#include "http/tls.h"
 #include "node/access.h"
 #include "node/open_stream.h"
 #include "wire/agent_protocol.h"
@@ -21,6 +22,7 @@ using std::chrono::seconds;
 constexpr std::size_t kMostRequests = 256;
 constexpr seconds kAnswerLimit{600};   // a server may think about a request for long; the client's own limit comes first
 constexpr seconds kRelayLimit{10};
+constexpr seconds kTlsLimit{10};  // for the connection and for its handshake
 constexpr std::size_t kRelayHead = 4096;
 
 // Reads the head of the agent's answer and not a byte more: what follows belongs to the guest's server.
@@ -118,12 +120,28 @@ class Ports {
                 "send an API key, or make the port public");
   }
 
+  // Made when the first is asked for; one for all. No connection is kept, so nothing of one sandbox's is left for another.
+  Result<std::shared_ptr<http::TlsClientContext>> tls() {
+    if (!tls_) {
+      TRY(tls_, http::TlsClientContext::make_unverified());
+    }
+    return tls_;
+  }
+
   Task<> carry(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, const wire::PortAddress& address) {
     using namespace asio::experimental::awaitable_operators;
+    std::string host(exchange.headers().get("Space-Port-Host"));
+    if (host.empty()) host = exchange.headers().get("Host");
+    const bool secure = exchange.headers().get("Space-Port-Tls") == "yes";
     http::ClientOptions client_options;
     client_options.max_idle = 0;
     client_options.head_timeout = kAnswerLimit;
     client_options.host = fmt::format("localhost:{}", address.port);
+    if (secure) {
+      CO_TRY(client_options.tls, tls());
+      client_options.connect_timeout = kTlsLimit;
+      client_options.host = host;  // said as its name
+    }
     const auto vm = sandbox->machine.vm;
     const http::Connector connector = [vm, port = address.port] { return connect_port(vm, port); };
     http::Client client(parts_.executor, connector, client_options);
@@ -131,8 +149,6 @@ class Ports {
     options.target = address.target;
     options.upgrade = true;
     options.event_stream = true;  // nobody can say how long a guest's server is silent
-    std::string host(exchange.headers().get("Space-Port-Host"));
-    if (host.empty()) host = exchange.headers().get("Host");
     options.set_headers.set("Host", std::move(host));
     for (const auto& [name, value] : exchange.headers().fields())
       if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
@@ -140,10 +156,15 @@ class Ports {
     auto forwarding = http::forward(exchange, client, std::move(options));
     auto first = co_await (std::move(forwarding) || cut.wait());
     if (first.index() == 1) co_return fail(ErrorKind::unavailable, "sandbox_interrupted", "the sandbox was paused or ended while it answered", "try again when it runs");
-    co_return std::move(std::get<0>(first));
+    Result<> done = std::move(std::get<0>(first));
+    if (secure && !done && (done.error().code == "tls_failed" || done.error().code == "connect_timeout"))
+      co_return fail(ErrorKind::unavailable, "port_no_tls", fmt::format("the server on port {} began no TLS connection: {}", address.port, done.error().message),
+                     "serve TLS 1.2 or 1.3 there, or make the sandbox without this port in httpsPorts");
+    co_return done;
   }
 
   RouteParts& parts_;
+  std::shared_ptr<http::TlsClientContext> tls_;
   std::map<std::string, std::size_t> active_;  // requests under way, by sandbox
 };
 

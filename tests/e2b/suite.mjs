@@ -331,7 +331,12 @@ await differs('Sandbox.updateNetwork', 'header rules go into HTTPS alone, have v
   await s.updateNetwork({})
   await raises(SandboxError, () => s.updateNetwork({ denyOut: ['not an address'] }))
 })
-await refused('Sandbox.create with HTTPS ports', /httpsPorts/, () => Sandbox.create({ network: { httpsPorts: [3000] } }))
+await works('Sandbox.create with HTTPS ports', async () => {
+  const own = await Sandbox.create({ timeoutMs: 120_000, network: { httpsPorts: [3000] } })
+  same((await own.getInfo()).network.httpsPorts, [3000])
+  await own.kill()
+  await raises(SandboxError, () => Sandbox.create({ network: { httpsPorts: [49983] } }))
+})
 await refused('Sandbox.create with an egress proxy', /proxy/, () => Sandbox.create({ network: { egressProxy: { address: 'proxy.example.org:1080' } } }))
 
 await works('Sandbox.updateNetwork with header rules', async () => {

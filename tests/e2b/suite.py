@@ -438,7 +438,22 @@ def _():
     child = Sandbox.create(snapshots[0].snapshot_id, timeout=120)
     same((child.files.read("kept"), s.files.read("kept")), ("k", "later"))
     child.kill()
-    raises(SandboxException, lambda: s.create_snapshot(mode="filesystem"), "memory")
+
+
+@check("Sandbox.create_snapshot of the files alone")
+def _():
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    s.commands.run("echo of-memory >/dev/shm/of-memory")
+    s.files.write("kept", "on-disk")
+    files = s.create_snapshot(name="files-of-py", mode="filesystem")
+    same((files.snapshot_id, files.names), ("files-of-py:default", ["files-of-py"]))
+    same(s.commands.run("cat /dev/shm/of-memory").stdout, "of-memory\n")
+    s.files.write("kept", "later")
+    child = Sandbox.create(files.snapshot_id, timeout=120)
+    same((child.files.read("kept"), child.files.exists("/dev/shm/of-memory")), ("on-disk", False))
+    assert child.commands.run(boot).stdout != s.commands.run(boot).stdout, "it has not booted"
+    child.kill()
+    same((Sandbox.delete_snapshot(files.snapshot_id), Sandbox.delete_snapshot(files.snapshot_id)), (True, False))
 
 
 @check("Sandbox.list_snapshots")
@@ -500,7 +515,18 @@ def _():
     same(asyncio.run(through()), "1\n2\n")
 
 
-refused("Sandbox.create with HTTPS ports", "httpsPorts", lambda: Sandbox.create(network={"https_ports": [3000]}))
+@check("Sandbox.create with HTTPS ports")
+def _():
+    own = Sandbox.create(timeout=120, network={"https_ports": [3000]})
+    same(own.get_info().network["https_ports"], [3000])
+    own.commands.run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x -keyout k -out c 2>/dev/null && echo page >page")
+    own.commands.run("openssl s_server -accept 3000 -key k -cert c -WWW -quiet", background=True)
+    headers = {"E2b-Sandbox-Id": own.sandbox_id, "E2b-Sandbox-Port": "3000"}
+    same(until(lambda: ask("GET", f"{os.environ['E2B_SANDBOX_URL']}/page", headers).text.endswith("page\n")), True)
+    own.kill()
+    raises(SandboxException, lambda: Sandbox.create(network={"https_ports": [49983]}), "49983")
+
+
 refused("Sandbox.create with an egress proxy", "proxy", lambda: Sandbox.create(network={"egress_proxy": {"address": "proxy.example.org:1080"}}))
 refused("Sandbox.create with mcp", "MCP", lambda: Sandbox.create(mcp={"exa": {"apiKey": "x"}}))
 refused("Secret.iam_token", "identit", lambda: Sandbox.create(iam={"tokens": {"t": Secret.iam_token(audience="a", token_type="JWT-SVID")}}))

@@ -42,6 +42,17 @@ await works('Sandbox.create without public traffic', async () => {
   same((await fetch(`https://${own.getHost(8000)}/`, { headers: { 'e2b-traffic-access-token': own.trafficAccessToken } })).status, 502)
   await own.kill()
 })
+await works('Sandbox.create with HTTPS ports', async () => {
+  const own = await Sandbox.create({ timeoutMs: 120_000, network: { httpsPorts: [3000] } })
+  await own.commands.run('openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=x -keyout k -out c 2>/dev/null && echo page >page')
+  await own.commands.run('openssl s_server -accept 3000 -key k -cert c -WWW -quiet', { background: true })
+  const answer = await until(async () => {
+    const one = await fetch(`https://${own.getHost(3000)}/page`)
+    return one.status === 200 && one
+  }, 60)
+  same(await answer.text(), 'page\n')
+  await own.kill()
+})
 await works('Sandbox.pause and connect', async () => {
   await s.pause()
   same([(await s.getInfo()).state, await s.isRunning()], ['paused', false])

@@ -31,7 +31,7 @@ class Words(unittest.TestCase):
     def test_every_group_of_commands_is_completed_at_every_depth(self):
         paths, script = paths_of_the_program()
         groups = {path.rsplit(" ", 1)[0] for path in paths if " " in path}
-        self.assertGreaterEqual(groups, {"template", "ops", "key", "egress", "egress preset", "credential", "port", "checkpoints", "store", "e2b"})
+        self.assertGreaterEqual(groups, {"template", "ops", "key", "egress", "egress preset", "credential", "port", "checkpoints", "store", "e2b", "volume"})
         for group in groups:
             below = {path.rsplit(" ", 1)[1] for path in paths if path.rsplit(" ", 1)[0] == group and " " in path}
             self.assertLessEqual(below, set(self.complete(script, f"space {group} ")), group)

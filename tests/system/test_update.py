@@ -90,6 +90,9 @@ class Update(ServerTest):
             self.assertEqual(self.api.call("PATCH", sandbox.path, {"egress": {"policy": {"mode": "everything"}}}).status, 400)
             self.assertEqual(sandbox.get()["metadata"], {"m": "1"})
             self.assertRefused(self.api.call("PATCH", "/v1/sandboxes/" + "a" * 24, {}), 404, "sandbox_not_found")
+            for name, value in (("space.kind", "volume"), ("space.kind", None), ("space.x", "")):  # the server's own
+                self.assertRefused(self.api.call("PATCH", sandbox.path, {"metadata": {"n": "2", name: value}}), 400, "label_reserved")
+            self.assertEqual(sandbox.get()["metadata"], {"m": "1"})
             # The same request under the same key is done once.
             first = self.api.call("PATCH", sandbox.path, {"metadata": {"m": "2"}}, {"Idempotency-Key": "k1", "Prefer": "wait=30"})
             again = self.api.call("PATCH", sandbox.path, {"metadata": {"m": "2"}}, {"Idempotency-Key": "k1", "Prefer": "wait=30"})

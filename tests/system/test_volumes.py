@@ -78,6 +78,18 @@ class Content(VolumeTest):
         self.assertNotIn(one.id, [s["sandboxID"] for s in self.api.ok("GET", "/v2/sandboxes")])
         self.assertEqual(self.api.call("GET", f"/sandboxes/{one.id}").status, 404)
         self.assertEqual(self.api.call("DELETE", f"/sandboxes/{one.id}").status, 404)
+        # What it is known by is nobody's to say: neither for it nor for a sandbox of one's own.
+        labels = {"space.kind": "volume", "space.volume": "three"}
+        for method, path, body in (("PATCH", f"/v1/sandboxes/{one.id}", {"metadata": {"space.kind": None}}), ("PATCH", f"/v1/sandboxes/{one.id}", {"metadata": {"space.volume": "two"}}),
+                                   ("POST", "/v1/sandboxes", {"metadata": labels}), ("POST", f"/v1/sandboxes/{one.id}/fork", {"metadata": labels})):
+            self.assertRefused(self.api.call(method, path, body), 400, "label_reserved")
+        refused = self.api.call("POST", "/v2/sandboxes", {"templateID": "base", "metadata": labels})
+        self.assertEqual((refused.status, refused.json["error_code"]), (400, "label_reserved"), refused.body)
+        self.assertEqual(self.api.ok("GET", f"/volumes/{one.id}")["name"], "one")
+        child = Sandbox(self.api, Sandbox(self.api, one.id).change("fork")["children"][0])  # a sandbox like any other
+        self.assertEqual(child.get()["metadata"], {})
+        self.assertEqual([v["volumeID"] for v in self.api.ok("GET", "/volumes") if v["name"] == "one"], [one.id])
+        self.api.delete(child.id)
         self.assertEqual(self.api.call("DELETE", f"/volumes/{one.id}").status, 204)
         for method in ("GET", "DELETE"):
             self.assertEqual(self.api.call(method, f"/volumes/{one.id}").status, 404)
@@ -87,6 +99,25 @@ class Content(VolumeTest):
         self.assertNotEqual(again.id, one.id)
         with self.sandbox() as sandbox:  # an ordinary sandbox is no volume
             self.assertEqual(self.api.call("GET", f"/volumes/{sandbox.id}").status, 404)
+
+    def test_the_command_makes_lists_and_deletes_the_same_ones(self):
+        theirs = self.volume("theirs")
+        made = self.cli("volume", "create", "ours")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        ours = Volume(self.api, self.api.ok("GET", f"/volumes/{made.stdout.decode().strip()}"))
+        self.addCleanup(lambda: self.api.delete(ours.id))
+        self.assertEqual((ours.name, ours.write("/f", b"x").status, ours.read("/f").body), ("ours", 201, b"x"))
+        again = self.cli("volume", "create", "theirs")
+        self.assertIn(b"volume_exists", again.stderr)
+        self.assertEqual(self.api.call("POST", "/volumes", {"name": "ours"}).json["error_code"], "volume_exists")
+        self.assertRefused(self.api.call("POST", "/v1/volumes", {"name": "a/b"}), 400, "invalid_field")
+        rows = [line.split()[:2] for line in self.cli("volume", "ls").stdout.decode().splitlines()]
+        self.assertEqual(sorted(rows), sorted([["ID", "NAME"], [theirs.id, "theirs"], [ours.id, "ours"]]))
+        with self.api.create() as sandbox:  # never anything but volumes
+            refused = self.cli("volume", "rm", "ours", sandbox.id)
+            self.assertIn(b"volume_not_found", refused.stderr)
+        self.assertEqual(self.cli("volume", "rm", "ours", theirs.id).returncode, 0)
+        self.assertEqual(self.api.ok("GET", "/volumes"), [])
 
     def test_files_and_folders(self):
         v = self.volume("files")
@@ -238,6 +269,11 @@ class Mounted(VolumeTest):
         self.assertEqual(later.output("cat /mnt/data/g && echo later >/mnt/data/h"), "child")
         self.assertEqual(volume.read("/h").body, b"later\n")
         self.assertEqual(self.api.ok("GET", f"/sandboxes/{later.id}")["volumeMounts"], [{"name": "copied", "path": "/mnt/data"}])
+        files = self.api.ok("POST", f"/sandboxes/{one.id}/snapshots", {"memory": False})["snapshotID"]  # of the files alone
+        booted = self.sandbox(templateID=files)
+        self.assertEqual(booted.output("cat /mnt/data/h && echo booted >/mnt/data/i"), "later")
+        self.assertEqual(volume.read("/i").body, b"booted\n")
+        self.assertEqual(self.api.call("DELETE", f"/templates/{urllib.parse.quote(files)}").status, 204)
         # From its disk, which holds nothing of the volume's.
         self.assertEqual(self.api.call("POST", f"/sandboxes/{one.id}/pause", {"memory": False}).status, 204)
         self.assertEqual(self.api.call("POST", f"/v2/sandboxes/{one.id}/connect", {"memory": False}).status, 201)
