@@ -135,14 +135,14 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   order->now_ms = parts_.clock.wall_ms();
   std::optional<Resting> resting;
   if (ran) resting.emplace(*sandbox);
-  Result<> taken;
-  if (ran) taken = co_await parts_.machines.pause(sandbox->machine, spans);
-  if (taken) taken = co_await capture_and_switch(sandbox, order, captured, spans);
+  const Result<> taken = co_await capture_and_switch(sandbox, order, captured, spans);
 
-  // Whatever came of it, the guest goes on, and does not wait for the disk of the store.
+  // Whatever came of it, the guest goes on: first of all, since what is done beside it takes a processor from it, and without waiting for
+  // the disk of the store.
+  Result<> back;
+  if (ran) back = co_await parts_.machines.resume(sandbox->machine, spans);
   auto wake = [&]() -> Task<> {
-    Result<> back;
-    if (ran) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
+    if (ran && back) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
     resting.reset();
     co_return back;
   };
@@ -238,9 +238,9 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
   co_await (std::move(listing) && std::move(flushing));
 }
 
-// The guest stands still.
+// The guest stands still from here on, when it ran.
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
-  CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, spans));
+  CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, true, spans));
   // The one is read by node alone, the other done by the VMM alone.
   auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);
   auto change = [&]() -> Task<> {
