@@ -87,9 +87,6 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   if (done) {
     const Spans::Step step(spans, "store");
     auto order = std::make_shared<Vault::Order>();
-    auto names = co_await parts_.machines.gateway_state(id);
-    if (names) order->gateway_state = std::move(*names);
-    else done = fail(names.error());
     order->kind = snapshot::CheckpointKind::suspend;
     order->id = changed.saved;
     order->record = record;
@@ -97,9 +94,15 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     order->memory_base = record.booted ? nullptr : &base->memory;
     order->parent = sandbox->saved_memory;
     order->now_ms = parts_.clock.wall_ms();
-    auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
-    if (done) kept = co_await parts_.disk.run(keep);
-    if (done && !kept) done = fail(kept.error());
+    auto gathered = co_await gather(order, captured);
+    if (gathered) {
+      const auto draft = std::make_shared<Vault::Draft>(std::move(*gathered));
+      auto publish = [this, order, draft] { return parts_.vault.publish(*order, std::move(*draft)); };
+      kept = co_await parts_.disk.run(publish);
+    } else {
+      kept = fail(std::move(gathered).error());
+    }
+    if (!kept) done = fail(kept.error());
   }
   if (done) {
     const Spans::Step step(spans, "record");
