@@ -78,6 +78,24 @@ TEST(Json, NamesTheFieldThatIsWrong) {
   EXPECT_FALSE(third.done());
 }
 
+TEST(Files, AStagedFileCountsFromItsPublishOnAndElseLeavesNothing) {
+  auto dir = TempDir::make("/tmp", "space-test-").value();
+  const auto path = dir.path() / "f";
+  ASSERT_TRUE(write_file_durable(path, "one"));
+  {
+    auto staged = StagedFile::write(path, "two").value();
+    EXPECT_EQ(read_file(path, 10).value(), "one");
+    EXPECT_EQ(list_directory(dir.path())->size(), 2u);
+    auto moved = std::move(staged);
+    ASSERT_TRUE(moved.publish());
+    EXPECT_EQ(read_file(path, 10).value(), "two");
+  }
+  { const auto dropped = StagedFile::write(path, "three").value(); }
+  EXPECT_EQ(list_directory(dir.path())->size(), 1u);
+  EXPECT_EQ(read_file(path, 10).value(), "two");
+  EXPECT_EQ(StagedFile::write(dir.path() / "none" / "f", "x").error().kind, ErrorKind::not_found);
+}
+
 TEST(Files, DurableWriteReplacesAndLeavesNothingBehind) {
   auto dir = TempDir::make("/tmp", "space-test-").value();
   ASSERT_TRUE(write_file_durable(dir.path() / "f", "one"));

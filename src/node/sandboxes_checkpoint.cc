@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <future>
 #include <optional>
 
 #include "base/file.h"
@@ -62,9 +63,11 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   // The VM opens it while it becomes durable and known; nothing is written to it before both are done.
   auto name = [&]() -> Task<> {
     auto sync = [&]() -> Result<> {
+      auto staging = std::async(std::launch::async, [&] { return parts_.records.stage(named); });  // what waits together becomes durable together
       if (::fdatasync(overlay.get()) != 0) return fail_errno(errno, "sync a disk image");
-      TRY_VOID(sync_directory(path.parent_path()));
-      return parts_.records.update(named);
+      TRY_VOID(sync_directory(path.parent_path()));  // before the record names it
+      TRY(StagedFile staged, staging.get());
+      return staged.publish();
     };
     co_return co_await parts_.disk.run(sync);
   };
