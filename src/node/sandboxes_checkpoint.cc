@@ -271,7 +271,7 @@ Task<> Sandboxes::prepare_machine(std::shared_ptr<Sandbox> sandbox, BasePtr base
   co_return fail(std::move(prepared).error());
 }
 
-// So that a restart of node in between does not hide which processes there are. And what the guest has not written yet is in its memory
+// So that a restart of node in between does not hide which processes there are; a guest whose last one is known is not asked. And what the guest has not written yet is in its memory
 // alone: who wants one path of this checkpoint's disk, or a boot from it, would miss it.
 asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
   if (sandbox->record.state != SandboxState::running) co_return;
@@ -281,9 +281,10 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
     auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
     if (listed) sandbox->sessions.reconcile(*listed, mark);
   };
-  auto listing = list();
   auto flushing = parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
-  co_await (std::move(listing) && std::move(flushing));
+  if (sandbox->sessions.knows_highest()) co_return co_await std::move(flushing);
+  auto listing = list();
+  co_await (std::move(flushing) && std::move(listing));  // in this order: it takes the connection that there is
 }
 
 // The guest stands still from here on, when it ran.
