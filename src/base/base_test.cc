@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "base/staged_file.h"
 #include "base/unix_socket.h"
 
 namespace space {

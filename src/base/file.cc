@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/staged_file.h"
 
 namespace space {
 namespace fs = std::filesystem;

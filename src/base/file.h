@@ -22,20 +22,6 @@ Result<> pread_all(const Fd& fd, std::span<std::byte> bytes, std::uint64_t offse
 
 // Durable and atomic: after success the new content is there after a power cut; before, the old one.
 Result<> write_file_durable(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
-
-// Its two halves: a content that is on the disk already and has yet to take its name. Without publish() nothing of it stays.
-class StagedFile {
- public:
-  static Result<StagedFile> write(std::filesystem::path path, std::string_view content, unsigned mode = 0600);
-  StagedFile(StagedFile&& other) noexcept : path_(std::move(other.path_)), aside_(std::exchange(other.aside_, {})) {}
-  StagedFile& operator=(StagedFile&&) = delete;
-  ~StagedFile();
-  Result<> publish();  // once
-
- private:
-  StagedFile(std::filesystem::path path, std::filesystem::path aside) : path_(std::move(path)), aside_(std::move(aside)) {}
-  std::filesystem::path path_, aside_;
-};
 Result<> sync_directory(const std::filesystem::path& path);
 Result<> make_directories(const std::filesystem::path& path, unsigned mode = 0700);
 Result<> remove_tree(const std::filesystem::path& path);  // nothing there is success

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "base/file.h"
 #include "base/result.h"
+#include "base/staged_file.h"
 #include "node/spans.h"
 #include "node/states.h"
 #include "snapshot/blob_store.h"
