@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "base/staged_file.h"
 #include "base/unix_socket.h"
 
 namespace space {
@@ -76,6 +77,24 @@ TEST(Json, NamesTheFieldThatIsWrong) {
   JsonReader third(fraction);
   third.number("cpus", 1, 8);
   EXPECT_FALSE(third.done());
+}
+
+TEST(Files, AStagedFileCountsFromItsPublishOnAndElseLeavesNothing) {
+  auto dir = TempDir::make("/tmp", "space-test-").value();
+  const auto path = dir.path() / "f";
+  ASSERT_TRUE(write_file_durable(path, "one"));
+  {
+    auto staged = StagedFile::write(path, "two").value();
+    EXPECT_EQ(read_file(path, 10).value(), "one");
+    EXPECT_EQ(list_directory(dir.path())->size(), 2u);
+    auto moved = std::move(staged);
+    ASSERT_TRUE(moved.publish());
+    EXPECT_EQ(read_file(path, 10).value(), "two");
+  }
+  { const auto dropped = StagedFile::write(path, "three").value(); }
+  EXPECT_EQ(list_directory(dir.path())->size(), 1u);
+  EXPECT_EQ(read_file(path, 10).value(), "two");
+  EXPECT_EQ(StagedFile::write(dir.path() / "none" / "f", "x").error().kind, ErrorKind::not_found);
 }
 
 TEST(Files, DurableWriteReplacesAndLeavesNothingBehind) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "base/staged_file.h"
 
 namespace space {
 namespace fs = std::filesystem;
@@ -78,18 +79,28 @@ Result<> sync_directory(const fs::path& path) {
   return {};
 }
 
+Result<StagedFile> StagedFile::write(fs::path path, std::string_view content, unsigned mode) {
+  fs::path aside = path.parent_path() / fmt::format(".{}.{}", path.filename().string(), new_id());
+  StagedFile staged(std::move(path), std::move(aside));
+  TRY(const Fd fd, open_file(staged.aside_, O_WRONLY | O_CREAT | O_EXCL, mode));
+  TRY_VOID(write_all(fd, content));
+  if (::fdatasync(fd.get()) != 0) return fail_errno(errno, fmt::format("sync {}", staged.path_.string()));
+  return staged;
+}
+
+Result<> StagedFile::publish() {
+  if (::rename(aside_.c_str(), path_.c_str()) != 0) return fail_errno(errno, fmt::format("rename to {}", path_.string()));
+  aside_.clear();
+  return sync_directory(path_.parent_path());
+}
+
+StagedFile::~StagedFile() {
+  if (!aside_.empty()) ::unlink(aside_.c_str());
+}
+
 Result<> write_file_durable(const fs::path& path, std::string_view content, unsigned mode) {
-  const fs::path aside = path.parent_path() / fmt::format(".{}.{}", path.filename().string(), new_id());
-  auto write = [&]() -> Result<> {
-    TRY(Fd fd, open_file(aside, O_WRONLY | O_CREAT | O_EXCL, mode));
-    TRY_VOID(write_all(fd, content));
-    if (::fdatasync(fd.get()) != 0) return fail_errno(errno, fmt::format("sync {}", path.string()));
-    if (::rename(aside.c_str(), path.c_str()) != 0) return fail_errno(errno, fmt::format("rename to {}", path.string()));
-    return sync_directory(path.parent_path());
-  };
-  auto result = write();
-  if (!result) ::unlink(aside.c_str());
-  return result;
+  TRY(StagedFile staged, StagedFile::write(path, content, mode));
+  return staged.publish();
 }
 
 Result<> make_directories(const fs::path& path, unsigned mode) {

@@ -45,12 +45,16 @@ asio::awaitable<std::string> Gateway::admit(std::string vm, Member member) {
     entry->second.member = member;
     entry->second.load = new_id();
   }
+  if (entry->second.handed && !entry->second.certificate.empty()) co_return entry->second.certificate;
   const std::string known = vm;
   auto handing = hand_over(std::move(vm));
   auto asking = certificate(std::move(member));
   auto [handed, pem] = co_await (std::move(handing) && std::move(asking));
   const bool late = !pem && pem.error().kind == ErrorKind::unavailable;
-  if (const auto again = entries_.find(known); again != entries_.end()) again->second.late = late;
+  if (const auto again = entries_.find(known); again != entries_.end()) {
+    again->second.late = late;
+    again->second.certificate = pem.value_or(std::string());
+  }
   if (!handed || late) changed_.notify_all();  // run() goes on with it
   co_return pem.value_or(std::string());
 }

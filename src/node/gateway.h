@@ -35,7 +35,8 @@ class Gateway {
   ~Gateway();
 
   // The VM is this sandbox from now on: its sockets go to the gateway, now or when there is one. Gives the certificate (PEM) that the
-  // guest is to trust, "" when the gateway does not answer within a few seconds. A second call for a VM hands nothing over again.
+  // guest is to trust, "" when the gateway does not answer within a few seconds. A second call for a VM hands nothing over again, and
+  // asks nothing while the gateway is the one that answered the first.
   asio::awaitable<std::string> admit(std::string vm, Member member);
   // Called with a VM whose guest did not get its certificate, when the gateway is there again: it is to be admitted once more.
   void on_late(std::function<void(std::string vm)> call) { late_ = std::move(call); }
@@ -58,6 +59,7 @@ class Gateway {
     bool asked = false;   // a hand-over is under way
     bool refused = false; // the gateway holds other addresses than the checkpoint: no network, rather than a wrong one
     bool late = false;    // its guest waits for its certificate
+    std::string certificate;  // that the gateway gave; one for the lineage's whole life
   };
   asio::awaitable<bool> hand_over(std::string vm);
   asio::awaitable<bool> connect();

@@ -136,10 +136,16 @@ class RealMachines : public Machines {
     co_return capture;
   }
 
-  Task<> capture_devices(Machine& machine, Spans& spans) override {
-    const Spans::Step step(spans, "devices");
-    co_return co_await machine.vm->save_devices();
+  Task<> capture_devices(Machine& machine, bool disk, Spans& spans) override {
+    const bool runs = machine.vm->state() == vmm::VmState::running;
+    if (runs) co_await freeze(machine, spans);
+    const Spans::Step step(spans, runs ? "pause" : "devices");
+    auto saved = co_await machine.vm->save_devices(disk);
+    if (machine.vm->state() == vmm::VmState::paused) shares_.leave(machine.id);
+    co_return saved;
   }
+
+  Task<> resume(Machine& machine, Spans& spans) override { co_return co_await run(machine.vm, spans); }
 
   Task<> capture_pages(Machine& machine, std::uint64_t memory_bytes, Capture& into, Spans& spans) override {
     const Spans::Step step(spans, "pages");
@@ -168,7 +174,7 @@ class RealMachines : public Machines {
     if (!identity.tenant.empty()) shares_.join(machine.id, identity.tenant);
     {
       using namespace asio::experimental::awaitable_operators;
-      auto running = resume(machine.vm, spans);
+      auto running = run(machine.vm, spans);
       auto admitted = admit(machine.id, identity, spans);
       auto [resumed, authority] = co_await (std::move(running) && std::move(admitted));
       CO_TRY_VOID(std::move(resumed));
@@ -190,12 +196,7 @@ class RealMachines : public Machines {
   }
 
   Task<> pause(Machine& machine, Spans& spans) override {
-    {
-      Spans::Step step(spans, "freeze");
-      // A guest that does not freeze is paused all the same: it alone loses, by seeing an old clock for a moment.
-      auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
-      if (!frozen) log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
-    }
+    co_await freeze(machine, spans);
     Spans::Step step(spans, "pause");
     auto paused = co_await machine.vm->pause();
     if (paused) shares_.leave(machine.id);
@@ -237,7 +238,15 @@ class RealMachines : public Machines {
   }
 
  private:
-  static Task<> resume(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
+  // A guest that does not freeze is paused all the same: it alone loses, by seeing an old clock for a moment.
+  static asio::awaitable<void> freeze(Machine& machine, Spans& spans) {
+    const Spans::Step step(spans, "freeze");
+    auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
+    if (!frozen) log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
+  }
+
+  static Task<> run(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
+    if (vm->state() == vmm::VmState::running) co_return Result<>{};
     const Spans::Step step(spans, "resume");
     co_return co_await vm->resume();
   }

@@ -99,14 +99,17 @@ class Machines {
   virtual Task<Machine> assemble(Assembly parts, Spans& spans) = 0;
   virtual Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) = 0;  // waiting → paused
   virtual Task<> boot(Machine& machine, Spans& spans) = 0;  // waiting → running, its agent answers
-  // Capturing, in three steps so that the guest stands still for the least time. The first is for any time before the pause, and good
-  // for one that follows before the guest runs again; the others for a machine that is paused, in this order, and it stays so.
+  // Capturing, in three steps so that the guest stands still for the least time. The first is for any time before the second, and good
+  // until the guest runs again. The second does what pause() does, where it runs, and saves its devices; it is paused from there on. With
+  // `disk`, vmm::Vm::save_devices' own: the prepared generation of its disk goes on top meanwhile, and vm->switch_disk() tells of that.
   virtual Task<Capture> prepare_capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) = 0;
-  virtual Task<> capture_devices(Machine& machine, Spans& spans) = 0;
+  virtual Task<> capture_devices(Machine& machine, bool disk, Spans& spans) = 0;
   // Reads pages after the devices: saving those may still write to the guest's memory. The VMM has no part in it.
   virtual Task<> capture_pages(Machine& machine, std::uint64_t memory_bytes, Capture& into, Spans& spans) = 0;
   // Lets the guest answer once, one command included, and pauses it again: a create from here finds everything translated.
   virtual Task<> warm(Machine& machine) = 0;
+  // Runs the vCPUs: activate() without the rest, which is to follow. For who has more to do at once, of which nothing is to be in the way.
+  virtual Task<> resume(Machine& machine, Spans& spans) = 0;
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
   virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers

@@ -204,8 +204,13 @@ Result<> RecordStore::publish(const SandboxRecord& record) const {
 }
 
 Result<> RecordStore::update(const SandboxRecord& record) const {
+  TRY(StagedFile staged, stage(record));
+  return staged.publish();
+}
+
+Result<StagedFile> RecordStore::stage(const SandboxRecord& record) const {
   TRY_VOID(check_id(record.id));
-  return write_file_durable(root_ / "sandboxes" / record.id / "record.json", encode_record(record));
+  return StagedFile::write(root_ / "sandboxes" / record.id / "record.json", encode_record(record));
 }
 
 Result<> RecordStore::discard(const std::string& id) const {

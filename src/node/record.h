@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "base/staged_file.h"
 #include "node/spans.h"
 #include "node/states.h"
 #include "snapshot/blob_store.h"
@@ -84,6 +85,8 @@ class RecordStore {
   // Turns a VM's pool folder into the sandbox's own. Durable when it returns; on an error the sandbox does not exist.
   Result<> publish(const SandboxRecord& record) const;
   Result<> update(const SandboxRecord& record) const;
+  // The first half of an update, which is waiting for the disk; publish() of what it gives is the rest.
+  Result<StagedFile> stage(const SandboxRecord& record) const;
   // A delete in two steps: after `discard` a start finishes it; after `purge` nothing is left. Both are idempotent.
   Result<> discard(const std::string& id) const;
   Result<> purge(const std::string& id) const;

@@ -83,6 +83,7 @@ Result<> check(const http::Exchange& exchange, const Method& method, const Token
 Task<> relay(http::Exchange& exchange, SandboxPtr sandbox, std::string target, const Method& method, asio::any_io_executor executor) {
   using namespace asio::experimental::awaitable_operators;
   CO_TRY(const auto agent, sandbox->agent());
+  if (method.path.ends_with("/Start")) sandbox->sessions.others_start();
   http::ProxyOptions options;
   options.target = std::move(target);
   options.event_stream = method.streams;

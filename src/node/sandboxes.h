@@ -163,9 +163,12 @@ class Sandboxes {
   // Before anything is begun for what would not fit: some room at all, and as much as the unfrozen part of its disk occupies, where that is
   // to be kept as well.
   Task<> check_room(const SandboxRecord& record, bool with_disk);
+  // Stores a capture, while the gateway says what belongs to it: `order` has that then.
+  Task<Vault::Draft> gather(std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured);
   Task<bool> was_kept(std::shared_ptr<Sandbox> sandbox, std::string operation, std::string checkpoint);
   // What is done for a checkpoint while the guest goes on, side by side. On an error there is no new generation.
   Task<> prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans);
+  Task<> prepare_machine(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans);
   asio::awaitable<void> note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans);
   Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
   Task<Machine> helper_machine(std::shared_ptr<const Checkpoint> from, Spans& spans);  // running, of a checkpoint's disk, without a network

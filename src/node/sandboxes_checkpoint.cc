@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <future>
 #include <optional>
 
 #include "base/file.h"
@@ -62,9 +63,11 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   // The VM opens it while it becomes durable and known; nothing is written to it before both are done.
   auto name = [&]() -> Task<> {
     auto sync = [&]() -> Result<> {
+      auto staging = std::async(std::launch::async, [&] { return parts_.records.stage(named); });  // what waits together becomes durable together
       if (::fdatasync(overlay.get()) != 0) return fail_errno(errno, "sync a disk image");
-      TRY_VOID(sync_directory(path.parent_path()));
-      return parts_.records.update(named);
+      TRY_VOID(sync_directory(path.parent_path()));  // before the record names it
+      TRY(StagedFile staged, staging.get());
+      return staged.publish();
     };
     co_return co_await parts_.disk.run(sync);
   };
@@ -135,24 +138,49 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   order->now_ms = parts_.clock.wall_ms();
   std::optional<Resting> resting;
   if (ran) resting.emplace(*sandbox);
-  Result<> taken;
-  if (ran) taken = co_await parts_.machines.pause(sandbox->machine, spans);
-  if (taken) taken = co_await capture_and_switch(sandbox, order, captured, spans);
+  const Result<> taken = co_await capture_and_switch(sandbox, order, captured, spans);
 
-  // Whatever came of it, the guest goes on, and does not wait for the disk of the store.
+  // Whatever came of it, the guest goes on: first of all, since what is done beside it takes a processor from it, and without waiting for
+  // the disk of the store.
+  Result<> back;
+  if (ran) back = co_await parts_.machines.resume(sandbox->machine, spans);
   auto wake = [&]() -> Task<> {
-    Result<> back;
-    if (ran) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
+    if (ran && back) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
     resting.reset();
     co_return back;
   };
+  const auto after = [&](const std::vector<snapshot::BlobRef>& layers) {
+    SandboxRecord changed = record;
+    changed.state = record.state == SandboxState::ended ? record.state : next;
+    changed.layers = layers;
+    changed.disks = {record.disks.back()};
+    changed.checkpoint = checkpoint;
+    changed.last_operation = operation;
+    return changed;
+  };
+  // The record that is to follow waits for the disk beside the manifest, and gets its name behind it.
+  std::string staged_text;
+  std::optional<StagedFile> staged;
   auto keep = [&]() -> Task<Vault::Kept> {
     if (!taken) co_return fail(taken.error());
     const Spans::Step step(spans, "store");
-    // What the guest was told up to now holds all that it knew then; more does no harm.
-    CO_TRY(order->gateway_state, co_await parts_.machines.gateway_state(id));
-    auto work = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
-    co_return co_await parts_.disk.run(work);
+    CO_TRY(Vault::Draft gathered, co_await gather(order, captured));
+    const auto draft = std::make_shared<Vault::Draft>(std::move(gathered));
+    const SandboxRecord following = after(draft->kept.layers);
+    staged_text = encode_record(following);
+    auto stage = [&]() -> Task<> {
+      auto work = [this, &following] { return parts_.records.stage(following); };
+      if (auto ready = co_await parts_.disk.run(work)) staged.emplace(std::move(*ready));
+      co_return Result<>{};  // else it is written when it is due, and fails there
+    };
+    auto publish = [&]() -> Task<Vault::Kept> {
+      auto work = [this, order, draft] { return parts_.vault.publish(*order, std::move(*draft)); };
+      co_return co_await parts_.disk.run(work);
+    };
+    auto staging = stage();
+    auto publishing = publish();
+    auto [ready, kept] = co_await (std::move(staging) && std::move(publishing));
+    co_return std::move(kept);
   };
   auto waking = wake();
   auto keeping = keep();
@@ -167,14 +195,14 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
     co_await drop_generation(sandbox);  // that its VM did not switch to
     co_return fail(std::move(kept).error());
   }
-  SandboxRecord changed = record;
-  changed.state = record.state == SandboxState::ended ? record.state : next;
-  changed.layers = kept->layers;
-  changed.disks = {record.disks.back()};
-  changed.checkpoint = checkpoint;
-  changed.last_operation = operation;
+  SandboxRecord changed = after(kept->layers);
   const Spans::Step step(spans, "record");
-  CO_TRY_VOID(co_await store(changed));
+  if (staged && encode_record(changed) == staged_text) {
+    auto publish = [&] { return staged->publish(); };
+    CO_TRY_VOID(co_await parts_.disk.run(publish));
+  } else {
+    CO_TRY_VOID(co_await store(changed));
+  }
   record = std::move(changed);
   if (sandbox->machine.memory) sandbox->machine.memory->dirty->confirm();
   sandbox->saved_memory = kept->memory;
@@ -183,6 +211,20 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (full) merge_soon(sandbox);
   log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
   co_return Done{record, spans.take()};
+}
+
+Task<Vault::Draft> Sandboxes::gather(std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured) {
+  auto store = [&]() -> Task<Vault::Draft> {
+    auto work = [this, order, captured] { return parts_.vault.gather(*order, *captured); };
+    co_return co_await parts_.disk.run(work);
+  };
+  auto storing = store();
+  // What the guest was told up to now holds all that it knew then; more does no harm.
+  auto asking = parts_.machines.gateway_state(order->record.id);
+  auto [draft, names] = co_await (std::move(storing) && std::move(asking));
+  if (draft && !names) co_return fail(std::move(names).error());
+  if (draft) order->gateway_state = std::move(*names);
+  co_return std::move(draft);
 }
 
 // A node before this one came as far as the manifest and no further: it is all that a checkpoint is.
@@ -201,7 +243,14 @@ Task<bool> Sandboxes::was_kept(std::shared_ptr<Sandbox> sandbox, std::string ope
   co_return true;
 }
 
+// The guest takes longer than all else before the pause; what it is asked for harms nothing where no checkpoint comes of it.
 Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans) {
+  auto noting = note_processes(sandbox, spans);
+  auto preparing = prepare_machine(sandbox, std::move(base), captured, spans);
+  co_return co_await (std::move(noting) && std::move(preparing));
+}
+
+Task<> Sandboxes::prepare_machine(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans) {
   {
     const Spans::Step step(spans, "ask");
     auto room = check_room(sandbox->record, true);
@@ -211,9 +260,8 @@ Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr b
     CO_TRY_VOID(std::move(known));
   }
   auto adding = add_generation(sandbox, std::move(base), spans);
-  auto listing = note_processes(sandbox, spans);
   auto preparing = parts_.machines.prepare_capture(sandbox->machine, memory_bytes(sandbox->record), spans);
-  auto [added, prepared] = co_await (std::move(adding) && std::move(listing) && std::move(preparing));
+  auto [added, prepared] = co_await (std::move(adding) && std::move(preparing));
   if (added && prepared) {
     captured = std::move(*prepared);
     co_return Result<>{};
@@ -223,7 +271,7 @@ Task<> Sandboxes::prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr b
   co_return fail(std::move(prepared).error());
 }
 
-// So that a restart of node in between does not hide which processes there are. And what the guest has not written yet is in its memory
+// So that a restart of node in between does not hide which processes there are; a guest whose last one is known is not asked. And what the guest has not written yet is in its memory
 // alone: who wants one path of this checkpoint's disk, or a boot from it, would miss it.
 asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
   if (sandbox->record.state != SandboxState::running) co_return;
@@ -233,14 +281,15 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
     auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
     if (listed) sandbox->sessions.reconcile(*listed, mark);
   };
-  auto listing = list();
   auto flushing = parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
-  co_await (std::move(listing) && std::move(flushing));
+  if (sandbox->sessions.knows_highest()) co_return co_await std::move(flushing);
+  auto listing = list();
+  co_await (std::move(flushing) && std::move(listing));  // in this order: it takes the connection that there is
 }
 
-// The guest stands still.
+// The guest stands still from here on, when it ran.
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
-  CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, spans));
+  CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, true, spans));
   // The one is read by node alone, the other done by the VMM alone.
   auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);
   auto change = [&]() -> Task<> {

@@ -160,6 +160,7 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
   Result<std::shared_ptr<wire::AgentClient>> agent = sandbox->agent();  // it may have gone to rest while the helper booted
   if (done && !agent) done = fail(agent.error());
   if (done) {
+    sandbox->sessions.others_start();
     const Spans::Step step(spans, "copy");
     auto copying = copy_path(helper.agent, *agent, ends);
     done = co_await ask_agent(helper, std::move(copying), kCopyLimit, "copy the path");

@@ -81,29 +81,28 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   changed.saved = new_id();
   changed.last_operation = operation;
 
-  Result<> done;
-  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  Result<> done = co_await parts_.machines.capture_devices(sandbox->machine, false, spans);
+  if (done) done = co_await parts_.machines.capture_pages(sandbox->machine, memory_bytes(record), *captured, spans);
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   if (done) {
-    done = co_await parts_.machines.capture_devices(sandbox->machine, spans);
-    if (done) done = co_await parts_.machines.capture_pages(sandbox->machine, memory_bytes(record), *captured, spans);
-    if (done) {
-      const Spans::Step step(spans, "store");
-      auto order = std::make_shared<Vault::Order>();
-      auto names = co_await parts_.machines.gateway_state(id);
-      if (names) order->gateway_state = std::move(*names);
-      else done = fail(names.error());
-      order->kind = snapshot::CheckpointKind::suspend;
-      order->id = changed.saved;
-      order->record = record;
-      order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
-      order->memory_base = record.booted ? nullptr : &base->memory;
-      order->parent = sandbox->saved_memory;
-      order->now_ms = parts_.clock.wall_ms();
-      auto keep = [this, order, captured] { return parts_.vault.keep(*order, *captured); };
-      if (done) kept = co_await parts_.disk.run(keep);
-      if (done && !kept) done = fail(kept.error());
+    const Spans::Step step(spans, "store");
+    auto order = std::make_shared<Vault::Order>();
+    order->kind = snapshot::CheckpointKind::suspend;
+    order->id = changed.saved;
+    order->record = record;
+    order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
+    order->memory_base = record.booted ? nullptr : &base->memory;
+    order->parent = sandbox->saved_memory;
+    order->now_ms = parts_.clock.wall_ms();
+    auto gathered = co_await gather(order, captured);
+    if (gathered) {
+      const auto draft = std::make_shared<Vault::Draft>(std::move(*gathered));
+      auto publish = [this, order, draft] { return parts_.vault.publish(*order, std::move(*draft)); };
+      kept = co_await parts_.disk.run(publish);
+    } else {
+      kept = fail(std::move(gathered).error());
     }
+    if (!kept) done = fail(kept.error());
   }
   if (done) {
     const Spans::Step step(spans, "record");

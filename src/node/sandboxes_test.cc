@@ -462,6 +462,73 @@ TEST_F(SandboxesTest, AMergeThatFailsIsToldByTheNextOneThatNeedsItsRoomAndHarmsN
   });
 }
 
+// The same while it runs, with memory: of a base that has none.
+struct WholeLife : DiskLife {
+  explicit WholeLife(World& world) : DiskLife(world) {
+    auto base = std::const_pointer_cast<tmpl::Base>(w.bases.base_);
+    base->memory = Fd(::memfd_create("memory", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(base->memory.get(), 512 << 20), 0);
+  }
+  asio::awaitable<void> begin() {
+    co_await DiskLife::begin();
+    EXPECT_TRUE(co_await w.sandboxes->resume(id, "r"));
+    EXPECT_TRUE(w.sandboxes->find(id)->sessions.add(new_id(), 1));  // so that its agent, which there is none of, is not asked
+  }
+  Task<Done> checkpoint() {
+    last = new_id();
+    co_return co_await w.sandboxes->checkpoint(id, "op " + last, last, "");
+  }
+  FakeVm& vm() const { return static_cast<FakeVm&>(*w.sandboxes->find(id)->machine.vm); }
+  std::vector<std::string> files() const { return list_directory(w.records.folder(id)).value(); }
+};
+
+TEST_F(SandboxesTest, ACheckpointIsRecordedBehindItsManifestAndTheGuestGoesOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    for (const char* what : {"a", "b"}) {
+      life.write(what);
+      const auto done = co_await life.checkpoint();
+      EXPECT_TRUE(done) << describe(done.error());
+      EXPECT_EQ(life.vm().state(), vmm::VmState::running);
+      const SandboxRecord stored = w.records.sandboxes().value().at(0).record.value();
+      EXPECT_EQ(stored.checkpoint, life.last);
+      EXPECT_EQ(stored.layers, life.record().layers);
+      EXPECT_EQ(stored.disks, life.record().disks);
+      EXPECT_EQ(stored.disks.size(), 1u);
+      EXPECT_EQ(w.vault->open("acme", life.last)->record.layers, stored.layers);
+    }
+    EXPECT_EQ(life.content(), "ab");
+    for (const std::string& name : life.files()) EXPECT_FALSE(name.starts_with(".")) << name;
+    EXPECT_EQ((co_await w.sandboxes->checkpoint(life.id, "op " + life.last, life.last, ""))->record.checkpoint, life.last) << "the same again";
+  });
+}
+
+TEST_F(SandboxesTest, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoManifest) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    life.write("a");
+    for (const std::string step : {"capture", "switch", "resume", "activate"}) {
+      if (step == "switch") life.vm().failing_switches_ = 1;
+      else w.machines.failing_[step] = 1;
+      const auto refused = co_await life.checkpoint();
+      EXPECT_EQ(refused.error().code, step + "_failed");
+      EXPECT_EQ(life.record().state, SandboxState::running) << step;
+      if (step == "capture" || step == "switch") { EXPECT_EQ(life.vm().state(), vmm::VmState::running) << step; }
+      EXPECT_EQ(w.vault->open("acme", life.last).error().code, "checkpoint_unknown") << step;
+      EXPECT_EQ(w.records.sandboxes().value().at(0).record->checkpoint, "") << step;
+    }
+    EXPECT_EQ(life.vm().discarded_, 2) << "of those that the disk did not switch to";
+    life.write("b");
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+    EXPECT_EQ(life.content(), "ab");
+    EXPECT_EQ(life.record().disks.size(), 1u);
+    for (const std::string& name : life.files()) EXPECT_FALSE(name.starts_with(".")) << name;
+  });
+}
+
 TEST_F(SandboxesTest, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

@@ -31,10 +31,12 @@ Result<> SessionTable::add(const std::string& session, std::uint32_t process) {
   entry.process = process;
   highest_ = std::max<std::uint64_t>(highest_, process);
   entry.added = ++additions_;
+  looked_ = true;  // the agent counts upwards
   return {};
 }
 
 void SessionTable::reconcile(const std::vector<wire::ProcessInfo>& listed, std::uint64_t mark) {
+  looked_ = true;
   std::set<std::string, std::less<>> seen;
   for (const wire::ProcessInfo& info : listed) {
     highest_ = std::max<std::uint64_t>(highest_, info.process);

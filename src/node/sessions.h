@@ -27,7 +27,14 @@ class SessionTable {
   Result<std::uint32_t> process(std::string_view session) const;  // unknown: not_found/session_not_found
   std::size_t size() const { return sessions_.size(); }
   std::uint64_t highest() const { return highest_; }  // the largest number of a process that was ever seen here
-  void clear() { sessions_.clear(); }                 // another life of the guest
+  // Whether the agent can have given no higher number than that: not before the first look after a restart of node, and not where
+  // processes are started past this table.
+  bool knows_highest() const { return looked_ && !others_; }
+  void others_start() { others_ = true; }
+  void clear() {  // another life of the guest
+    sessions_.clear();
+    looked_ = others_ = false;
+  }
 
  private:
   struct Session {
@@ -37,6 +44,7 @@ class SessionTable {
   std::map<std::string, Session, std::less<>> sessions_;
   std::uint64_t additions_ = 0;
   std::uint64_t highest_ = 0;
+  bool looked_ = false, others_ = false;
 };
 
 }  // namespace space::node

@@ -30,6 +30,21 @@ TEST_F(SessionTableTest, SessionsAreFoundAgainInWhatTheAgentLists) {
   EXPECT_EQ(fresh.process(one).value(), 7u);
 }
 
+TEST_F(SessionTableTest, TheHighestNumberIsKnownOnceItWasSeenAndOnlyThisTableGivesMore) {
+  EXPECT_TRUE(table.knows_highest());
+  EXPECT_EQ(table.highest(), 2u);
+  SessionTable fresh;
+  EXPECT_FALSE(fresh.knows_highest());
+  fresh.reconcile({listed("", 7)}, fresh.mark());
+  EXPECT_TRUE(fresh.knows_highest());
+  EXPECT_EQ(fresh.highest(), 7u);
+  table.others_start();
+  table.reconcile({}, table.mark());
+  EXPECT_FALSE(table.knows_highest());
+  table.clear();
+  EXPECT_FALSE(table.knows_highest());
+}
+
 TEST_F(SessionTableTest, TheAgentCannotTurnASessionIntoAnotherProcess) {
   table.reconcile({listed(one, 99), listed(two, 2)}, table.mark());
   EXPECT_EQ(table.process(one).value(), 1u);

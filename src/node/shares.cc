@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace space::node {
 
@@ -17,14 +18,12 @@ void FairShares::join(const std::string& vm, const std::string& tenant) {
   running_[vm] = tenant;
   const auto others = std::count_if(running_.begin(), running_.end(), [&](const auto& one) { return one.second == tenant; });
   const std::uint32_t weight = std::max(1U, wire::kWholeCpuWeight / std::bit_ceil(static_cast<std::uint32_t>(others)));
-  told_[vm] = weight;
-  spawn(executor_, tell({{vm, weight}}));
+  if (std::exchange(told_[vm], weight) != weight) spawn(executor_, tell({{vm, weight}}));
   change();
 }
 
 void FairShares::leave(const std::string& vm) {
   if (running_.erase(vm) == 0) return;
-  told_.erase(vm);
   change();
 }
 
@@ -35,6 +34,7 @@ void FairShares::change() {
 asio::awaitable<void> FairShares::settle() {
   co_await sleep_for(settle_);
   settling_ = false;
+  std::erase_if(told_, [this](const auto& one) { return !running_.contains(one.first); });
   std::map<std::string, std::uint32_t> changed;
   for (const auto& [vm, weight] : fair_weights(running_))
     if (std::exchange(told_[vm], weight) != weight) changed[vm] = weight;

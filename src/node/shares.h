@@ -24,8 +24,8 @@ class FairShares {
   FairShares(asio::any_io_executor executor, BlockingPool& pool, Tell tell, std::chrono::milliseconds settle = std::chrono::milliseconds(500))
       : executor_(std::move(executor)), pool_(pool), tell_(std::move(tell)), settle_(settle) {}
 
-  // `vm` runs from now on, for `tenant`. It is told its weight at once; its tenant's others theirs after a moment, together with
-  // whatever else comes and goes until then.
+  // `vm` runs from now on, for `tenant`. It is told its weight at once, unless that is what it still has from a moment ago (a checkpoint's
+  // pause); its tenant's others are told theirs after a moment, together with whatever else comes and goes until then.
   void join(const std::string& vm, const std::string& tenant);
   void leave(const std::string& vm);
 
@@ -39,7 +39,7 @@ class FairShares {
   Tell tell_;
   std::chrono::milliseconds settle_;
   RunningVms running_;
-  std::map<std::string, std::uint32_t> told_;
+  std::map<std::string, std::uint32_t> told_;  // also of those that left since the last look
   bool settling_ = false;
 };
 

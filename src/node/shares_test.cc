@@ -52,6 +52,21 @@ TEST(FairShares, WhoComesIsToldAtOnceAndTheOthersOnceForAll) {
   shares.leave("d");
   loop.run();
   EXPECT_EQ(told, (Told{{"d", 1'000}})) << "nothing has changed for those that stay";
+
+  told.clear();
+  loop.restart();
+  shares.leave("c");
+  shares.join("c", "t");
+  loop.run();
+  EXPECT_EQ(told, Told{}) << "it stood still for a moment only";
+
+  shares.leave("c");
+  loop.restart();
+  loop.run();
+  shares.join("c", "t");
+  loop.restart();
+  loop.run();
+  EXPECT_EQ(told, (Told{{"c", 1'000}})) << "who knows what it was told meanwhile";
   pool.join();
 }
 

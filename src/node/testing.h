@@ -28,7 +28,7 @@ class FakeVm : public vmm::Vm {
   Task<> pause() override { co_return Result<>{}; }
   Task<> save_base(const Fd&) override { co_return Result<>{}; }
   Task<> prepare_save(const Fd&) override { co_return Result<>{}; }
-  Task<> save_devices() override { co_return Result<>{}; }
+  Task<> save_devices(bool) override { co_return Result<>{}; }
   Task<wire::MemoryFiles> memory() override { co_return wire::MemoryFiles{}; }
   Task<> prepare_disk(const Fd&) override { co_return Result<>{}; }
   Task<> switch_disk() override {
@@ -99,8 +99,9 @@ class FakeMachines : public Machines {
     CO_TRY_VOID(write_all(capture.devices, "devices"));
     co_return capture;
   }
-  Task<> capture_devices(Machine& machine, Spans&) override { co_return co_await step("capture", machine, vmm::VmState::paused); }
+  Task<> capture_devices(Machine& machine, bool, Spans&) override { co_return co_await step("capture", machine, vmm::VmState::paused); }
   Task<> capture_pages(Machine&, std::uint64_t, Capture&, Spans&) override { co_return Result<>{}; }
+  Task<> resume(Machine& machine, Spans&) override { co_return co_await step("resume", machine, vmm::VmState::running); }
   Task<> warm(Machine& machine) override { co_return co_await step("warm", machine, vmm::VmState::paused); }
   Task<> activate(Machine& machine, const Identity& identity, Spans&) override {
     CO_TRY_VOID(co_await step("activate", machine, vmm::VmState::running));

@@ -48,19 +48,16 @@ snapshot::Manifest draft_of(const Vault::Order& order) {
 
 }  // namespace
 
-Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
-  Kept kept;
-  snapshot::Manifest manifest = draft_of(order);
-  TRY(kept.lease, store_->lease(order.record.tenant));
+Result<Vault::Draft> Vault::gather(const Order& order, const Capture& capture) {
+  Draft draft;
+  draft.manifest = draft_of(order);
+  Kept& kept = draft.kept;
+  TRY(kept.lease, store_->lease(order.record.tenant, snapshot::Durable::together));
   TRY(const std::string devices, read_fd(capture.devices, kMostDevices));
-  // Side by side: each waits for the disk more than it works, and a file system makes changes durable together that wait together.
+  // Side by side: freezing asks the warden, and each has bytes to hash.
   Kept disk;
   auto freezing = std::async(std::launch::async, [&] { return freeze(order, *kept.lease, disk); });
   auto putting = std::async(std::launch::async, [&] { return snapshot::put_bytes(*store_, *kept.lease, devices); });
-  auto naming = std::async(std::launch::async, [&]() -> Result<std::optional<snapshot::BlobRef>> {
-    if (order.gateway_state.empty()) return std::nullopt;
-    return snapshot::put_bytes(*store_, *kept.lease, order.gateway_state);
-  });
   Fd nothing;
   if (!order.memory_base) {
     TRY(nothing, snapshot::new_guest_memory(std::uint64_t{order.record.size.memory_mib} << 20));
@@ -68,22 +65,21 @@ Result<Vault::Kept> Vault::keep(const Order& order, const Capture& capture) {
   const Fd& base = order.memory_base ? *order.memory_base : nothing;
   TRY(snapshot::StoredMemory memory, snapshot::store_memory(*store_, *kept.lease, capture.pages, base, order.parent.get()));
   kept.memory = std::make_shared<const snapshot::MemoryState>(memory.state);
-  manifest.memory = std::move(memory.state);
+  draft.manifest.memory = std::move(memory.state);
   TRY(const snapshot::BlobRef device_state, putting.get());
-  manifest.device_state = device_state;
-  TRY(manifest.gateway_state, naming.get());
+  draft.manifest.device_state = device_state;
   TRY_VOID(freezing.get());
   kept.layers = std::move(disk.layers);
   kept.own_bytes = memory.stored_bytes + device_state.bytes + disk.own_bytes;
-  return publish(order, std::move(kept), std::move(manifest));
+  return draft;
 }
 
 Result<Vault::Kept> Vault::keep_disk(const Order& order) {
-  Kept kept;
-  snapshot::Manifest manifest = draft_of(order);
-  TRY(kept.lease, store_->lease(order.record.tenant));
-  TRY_VOID(freeze(order, *kept.lease, kept));
-  return publish(order, std::move(kept), std::move(manifest));
+  Draft draft;
+  draft.manifest = draft_of(order);
+  TRY(draft.kept.lease, store_->lease(order.record.tenant, snapshot::Durable::together));
+  TRY_VOID(freeze(order, *draft.kept.lease, draft.kept));
+  return publish(order, std::move(draft));
 }
 
 Result<Vault::Kept> Vault::keep_generations(const Order& order) {
@@ -111,7 +107,11 @@ Result<snapshot::BlobRef> Vault::keep_generation(snapshot::Lease& lease, const F
   return layer;
 }
 
-Result<Vault::Kept> Vault::publish(const Order& order, Kept kept, snapshot::Manifest manifest) {
+Result<Vault::Kept> Vault::publish(const Order& order, Draft draft) {
+  auto& [kept, manifest] = draft;
+  if (!order.gateway_state.empty()) {
+    TRY(manifest.gateway_state, snapshot::put_bytes(*store_, *kept.lease, order.gateway_state));
+  }
   for (const snapshot::BlobRef& layer : kept.layers) manifest.disk.push_back({layer});
   manifest.own_bytes = kept.own_bytes;
   SandboxRecord settings = order.record;
@@ -120,7 +120,7 @@ Result<Vault::Kept> Vault::publish(const Order& order, Kept kept, snapshot::Mani
   manifest.settings = encode_record(settings);
   TRY_VOID(snapshot::publish_manifest(*store_, *kept.lease, key_, manifest));
   grown_ = true;
-  return kept;
+  return std::move(kept);
 }
 
 // One that an attempt before froze is no part of any checkpoint yet, so it may be thawed to be frozen again.

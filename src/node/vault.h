@@ -38,7 +38,7 @@ class Vault {
     std::vector<std::filesystem::path> disks;  // generations above the layers that are to be frozen now, bottom to top
     const Fd* memory_base = nullptr;    // the image that the VM maps, nullptr for nothing; outlives the call
     std::shared_ptr<const snapshot::MemoryState> parent;  // the VM's memory at its last checkpoint or load
-    std::string gateway_state;          // Machines::gateway_state
+    std::string gateway_state;          // Machines::gateway_state; for publish() alone
     std::int64_t now_ms = 0;
   };
   struct Kept {
@@ -47,9 +47,16 @@ class Vault {
     std::uint64_t own_bytes = 0;
     std::unique_ptr<snapshot::Lease> lease;  // on all of it
   };
-  // Stores a capture, freezes the disks and publishes the manifest: durable when it returns. On an error there is no manifest.
-  Result<Kept> keep(const Order& order, const Capture& capture);
-  // The same of the disk alone; `kept.memory` stays empty, and the lease is on the disk.
+  // A checkpoint in the making. What it stands on is in the store, under its lease, and perhaps not on the disk yet.
+  struct Draft {
+    Kept kept;
+    snapshot::Manifest manifest;
+  };
+  // Stores a capture and freezes the disks.
+  Result<Draft> gather(const Order& order, const Capture& capture);
+  // Publishes the manifest: durable with all that it names when this returns. On an error there is no manifest.
+  Result<Kept> publish(const Order& order, Draft draft);
+  // Both, of the disk alone; `kept.memory` stays empty, and the lease is on the disk.
   Result<Kept> keep_disk(const Order& order);
   // The same without a manifest: what an attempt before this one left unfrozen.
   Result<Kept> keep_generations(const Order& order);
@@ -93,7 +100,6 @@ class Vault {
   Result<Fd> open_to_freeze(const std::filesystem::path& path);
   void remember_sound(const std::string& tenant, const snapshot::BlobRef& layer);
   Result<> freeze(const Order& order, snapshot::Lease& lease, Kept& kept);  // layers and own_bytes of `kept`
-  Result<Kept> publish(const Order& order, Kept kept, snapshot::Manifest manifest);
   Result<std::shared_ptr<const Checkpoint>> outline(const std::string& tenant, const std::string& id);
   std::unique_ptr<snapshot::BlobStore> store_;
   snapshot::ManifestKey key_;

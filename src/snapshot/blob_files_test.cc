@@ -11,7 +11,7 @@ namespace {
 class Remote : public BlobStore {
  public:
   explicit Remote(BlobStore& real) : real_(real) {}
-  Result<std::unique_ptr<Lease>> lease(const std::string& t) override { return real_.lease(t); }
+  Result<std::unique_ptr<Lease>> lease(const std::string& t, Durable d) override { return real_.lease(t, d); }
   Result<std::unique_ptr<BlobWriter>> create(Lease& l) override { return real_.create(l); }
   Result<BlobRef> put_file(Lease& l, const Fd& f, const FreezeFile& z) override { return real_.put_file(l, f, z); }
   Result<> get(const std::string& t, const BlobRef& b, std::uint64_t at, std::span<std::byte> out) override {
@@ -22,7 +22,7 @@ class Remote : public BlobStore {
   Result<std::vector<BlobRef>> list(const std::string& t) override { return real_.list(t); }
   Result<std::unique_ptr<Sweep>> sweep(const std::string& t) override { return real_.sweep(t); }
   Result<Fd> descriptor(const std::string&, const BlobRef&) override { return fail(ErrorKind::unsupported, "blob_remote", "elsewhere"); }
-  Result<> publish(const std::string& t, const std::string& i, std::string_view x) override { return real_.publish(t, i, x); }
+  Result<> publish(Lease& l, const std::string& i, std::string_view x) override { return real_.publish(l, i, x); }
   Result<std::string> manifest(const std::string& t, const std::string& i) override { return real_.manifest(t, i); }
   Result<std::vector<std::string>> manifests(const std::string& t) override { return real_.manifests(t); }
   Result<> withdraw(const std::string& t, const std::string& i) override { return real_.withdraw(t, i); }

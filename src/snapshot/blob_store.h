@@ -31,6 +31,12 @@ struct BlobRef {
 bool is_digest(std::string_view text);  // "sha256:" and 64 lower-case hex digits
 bool is_tenant(std::string_view text);  // [A-Za-z0-9_-]{1,64}
 
+// When what is put under a lease is durable.
+enum class Durable {
+  each,      // when its put returns
+  together,  // when Lease::settle() returns: many files wait for the disk once. publish() does that before the manifest has its name
+};
+
 // Keeps blobs of one tenant from being collected for as long as it lives; must not outlive its store.
 class Lease {
  public:
@@ -38,6 +44,8 @@ class Lease {
   virtual const std::string& tenant() const = 0;
   // A blob that exists already and that the new manifest will name. not_found/blob_missing when it is not there (any more).
   virtual Result<> keep(const BlobRef& blob) = 0;
+  // Everything that was put under it is durable when this returns. After an error it never is: put it again under another.
+  virtual Result<> settle() = 0;
 };
 
 // One blob in the making. Without commit() nothing of it stays.
@@ -46,7 +54,7 @@ class BlobWriter {
   virtual ~BlobWriter() = default;
   // insufficient_storage/store_low_water or resource_exhausted/storage_quota when there is no room.
   virtual Result<> write(std::span<const std::byte> bytes) = 0;
-  virtual Result<BlobRef> commit() = 0;  // durable when it returns; once
+  virtual Result<BlobRef> commit() = 0;  // once; durable as its lease says
 };
 
 // Takes the right to write a file away from everybody, descriptors that are open included (the warden's freeze_file), or gives it
@@ -65,7 +73,7 @@ class BlobStore {
  public:
   virtual ~BlobStore() = default;
 
-  virtual Result<std::unique_ptr<Lease>> lease(const std::string& tenant) = 0;
+  virtual Result<std::unique_ptr<Lease>> lease(const std::string& tenant, Durable durable = Durable::each) = 0;
   virtual Result<std::unique_ptr<BlobWriter>> create(Lease& lease) = 0;
   // A whole file whose writer may still have it open (a VMM, its overlay): frozen before it is hashed, taken over without a copy
   // where the store can, else copied with its holes. `file` is open for writing.
@@ -78,8 +86,9 @@ class BlobStore {
   // A read-only descriptor of the stored bytes, where they lie on this machine; unsupported/blob_remote elsewhere (see BlobFiles).
   virtual Result<Fd> descriptor(const std::string& tenant, const BlobRef& blob) = 0;
 
-  // A manifest appears whole and durable, or not at all; conflict/manifest_exists when there is one. `id` is a base id.
-  virtual Result<> publish(const std::string& tenant, const std::string& id, std::string_view text) = 0;
+  // A manifest of the lease's tenant appears whole and durable, or not at all, and not before all that was put under the lease is durable.
+  // conflict/manifest_exists when there is one. `id` is a base id.
+  virtual Result<> publish(Lease& lease, const std::string& id, std::string_view text) = 0;
   virtual Result<std::string> manifest(const std::string& tenant, const std::string& id) = 0;  // not_found/checkpoint_unknown
   virtual Result<std::vector<std::string>> manifests(const std::string& tenant) = 0;           // ids
   virtual Result<> withdraw(const std::string& tenant, const std::string& id) = 0;             // durable; nothing there is success

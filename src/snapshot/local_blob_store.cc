@@ -66,7 +66,7 @@ Result<> remove_staged(const fs::path& path, const FreezeFile& freeze) {
 
 class LocalBlobStore::LocalLease : public Lease {
  public:
-  LocalLease(LocalBlobStore& store, std::string tenant) : store_(store), tenant_(std::move(tenant)) {}
+  LocalLease(LocalBlobStore& store, std::string tenant, Durable durable) : store_(store), tenant_(std::move(tenant)), durable_(durable) {}
   ~LocalLease() override {
     const std::scoped_lock hold(store_.mutex_);
     Tenant& tenant = store_.tenants_[tenant_];
@@ -91,11 +91,37 @@ class LocalBlobStore::LocalLease : public Lease {
     store_.tenants_[tenant_].pins.insert(digest);
     mine_.push_back(digest);
   }
+  Result<> settle() override {
+    const std::scoped_lock one(settling_);
+    std::vector<Fd> files;
+    {
+      const std::scoped_lock hold(store_.mutex_);
+      files.swap(written_);
+    }
+    if (unsettled_) return fail(*unsettled_);
+    if (files.empty()) return {};
+    auto done = store_.sync_all(tenant_, files);
+    if (!done) unsettled_ = done.error();
+    return done;
+  }
+  // Files and folders of a blob that has its name.
+  Result<> wrote(std::vector<Fd> files) {
+    if (durable_ == Durable::each) return store_.sync_all(tenant_, files);
+    // Begun now; waited for later.
+    for (const Fd& file : files) (void)::sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    const std::scoped_lock hold(store_.mutex_);
+    std::move(files.begin(), files.end(), std::back_inserter(written_));
+    return {};
+  }
 
  private:
   LocalBlobStore& store_;
   std::string tenant_;
+  const Durable durable_;
   std::vector<std::string> mine_;
+  std::vector<Fd> written_;  // and not synced yet; under the store's mutex
+  std::mutex settling_;
+  std::optional<Error> unsettled_;  // under settling_
 };
 
 class LocalBlobStore::LocalWriter : public BlobWriter {
@@ -121,12 +147,13 @@ class LocalBlobStore::LocalWriter : public BlobWriter {
   }
 
   Result<BlobRef> commit() override {
-    if (::fdatasync(file_.get()) != 0) return fail_errno(errno, "sync a blob");
     struct stat st {};
     if (::fstat(file_.get(), &st) != 0) return fail_errno(errno, "fstat a blob");
     BlobRef blob{digest_name(hash_.finish()), bytes_};
     lease_.pin(blob.digest);
-    TRY([[maybe_unused]] const bool known, store_.settle(lease_.tenant(), path_, blob, stored_bytes(st)));
+    std::vector<Fd> written;
+    written.push_back(std::move(file_));
+    TRY([[maybe_unused]] const bool known, store_.settle(lease_, path_, blob, stored_bytes(st), std::move(written)));
     path_.clear();
     return blob;
   }
@@ -266,7 +293,22 @@ Result<> LocalBlobStore::room(const std::string& name, std::uint64_t bytes) {
   return refuse(*tenant, bytes);
 }
 
-Result<bool> LocalBlobStore::settle(const std::string& tenant, const fs::path& staged, const BlobRef& blob, std::uint64_t stored) {
+// Side by side, since a file system makes durable together what waits together.
+Result<> LocalBlobStore::sync_all(const std::string& tenant, const std::vector<Fd>& files) {
+  std::vector<std::future<Result<>>> waiting;
+  for (const Fd& file : files)
+    waiting.push_back(std::async(options_.waiting, [&file]() -> Result<> {
+      if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a blob");
+      return {};
+    }));
+  Result<> done = sync_directory(folder(tenant, kBlobs));
+  for (auto& one : waiting)
+    if (auto synced = one.get(); !synced && done) done = std::move(synced);
+  return done;
+}
+
+Result<bool> LocalBlobStore::settle(LocalLease& lease, const fs::path& staged, const BlobRef& blob, std::uint64_t stored, std::vector<Fd> written) {
+  const std::string& tenant = lease.tenant();
   const fs::path name = folder(tenant, kBlobs) / blob.digest.substr(kPrefix);
   // One that is there is read once more, so that bytes which come again heal what was damaged. It is pinned and stays meanwhile.
   bool known = verify_blob(*this, tenant, blob).has_value();
@@ -286,14 +328,19 @@ Result<bool> LocalBlobStore::settle(const std::string& tenant, const fs::path& s
       owner->used += stored;
     }
   }
-  if (known) TRY_VOID(remove_staged(staged, options_.freeze));
-  TRY_VOID(sync_directory(folder(tenant, kBlobs)));  // also for a known one: who named it may not have come this far
+  if (known) {  // who put it may not have come as far as its sync
+    TRY_VOID(remove_staged(staged, options_.freeze));
+    written.clear();
+    TRY(Fd there, open_blob(tenant, blob, O_RDONLY));
+    written.push_back(std::move(there));
+  }
+  TRY_VOID(lease.wrote(std::move(written)));
   return known;
 }
 
-Result<std::unique_ptr<Lease>> LocalBlobStore::lease(const std::string& tenant) {
+Result<std::unique_ptr<Lease>> LocalBlobStore::lease(const std::string& tenant, Durable durable) {
   TRY_VOID(prepare(tenant));
-  return std::make_unique<LocalLease>(*this, tenant);
+  return std::make_unique<LocalLease>(*this, tenant, durable);
 }
 
 Result<std::unique_ptr<BlobWriter>> LocalBlobStore::create(Lease& lease) {
@@ -341,13 +388,17 @@ Result<BlobRef> LocalBlobStore::put_file(Lease& lease, const Fd& file, const Fre
       TRY_VOID(copy_file_sparse(file, copy));
     }
     const Fd& kept = linked ? file : copy;
-    if (::fdatasync(kept.get()) != 0) return fail_errno(errno, "sync a blob");
+    (void)::sync_file_range(kept.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // on its way to the disk while it is hashed
     if (::fstat(kept.get(), &st) != 0) return fail_errno(errno, "fstat a blob");
     TRY(const Sha256 digest, sha256_of_file(kept));
-    TRY_VOID(sync_directory(own));
     BlobRef blob{digest_name(digest), static_cast<std::uint64_t>(st.st_size)};
     mine.pin(blob.digest);
-    TRY(const bool known, settle(tenant, own, blob, stored_bytes(st)));
+    std::vector<Fd> written;
+    TRY(Fd content, kept.duplicate());
+    TRY(Fd place, open_file(own, O_RDONLY | O_DIRECTORY));
+    written.push_back(std::move(content));
+    written.push_back(std::move(place));
+    TRY(const bool known, settle(mine, own, blob, stored_bytes(st), std::move(written)));
     if (known && linked) TRY_VOID(freeze_again(tenant, blob, file, freeze));
     return blob;
   };
@@ -414,14 +465,17 @@ Result<std::unique_ptr<Sweep>> LocalBlobStore::sweep(const std::string& tenant) 
   return std::make_unique<LocalSweep>(*this, tenant);
 }
 
-Result<> LocalBlobStore::publish(const std::string& tenant, const std::string& id, std::string_view text) {
+Result<> LocalBlobStore::publish(Lease& lease, const std::string& id, std::string_view text) {
+  const std::string& tenant = lease.tenant();
   if (!is_id(id)) return fail(ErrorKind::invalid_argument, "invalid_id", "not the id of a checkpoint");
   TRY_VOID(prepare(tenant));
   const fs::path aside = folder(tenant, kStaging) / new_id(), name = folder(tenant, kManifests) / id;
+  auto settling = std::async(options_.waiting, [&lease] { return lease.settle(); });
   auto write = [&]() -> Result<> {
     TRY(Fd file, open_file(aside, O_WRONLY | O_CREAT | O_EXCL));
     TRY_VOID(write_all(file, text));
     if (::fdatasync(file.get()) != 0) return fail_errno(errno, "sync a manifest");
+    TRY_VOID(settling.get());  // before it has its name
     if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, name.c_str(), RENAME_NOREPLACE) != 0) {
       if (errno != EEXIST) return fail_errno(errno, "name a manifest");
       return fail(ErrorKind::conflict, "manifest_exists", fmt::format("the checkpoint {} exists", id), "choose another id");

@@ -1,7 +1,7 @@
 // The blob store of one machine: a folder.
 //
 //   lock                                      held by the process that may write (flock)
-//   tenants/<tenant>/blobs/<64 hex>           a blob, or
+//   tenants/<tenant>/blobs/<64 hex>           a blob (one that no manifest names may be torn by a power cut: who puts the same again heals it), or
 //                    blobs/<64 hex>/data      a blob that was a file elsewhere before and may be immutable (see below)
 //                    manifests/<id>           written last: aside, fsync, rename, fsync of the folder
 //                    staging/<id>             unfinished; removed at the next start
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 #include <set>
@@ -23,6 +24,7 @@ struct LocalStoreOptions {
   std::uint64_t quota_bytes = 0;      // of each tenant's blobs as stored; 0: none
   std::uint64_t low_water_bytes = 0;  // free space of the file system below which nothing is put
   FreezeFile freeze;                  // to give immutable blobs back before they are removed; may be empty where none are made
+  std::launch waiting = std::launch::async;  // how several files are waited for; deferred: one after another, by the caller's thread
 };
 
 class LocalBlobStore : public BlobStore {
@@ -34,7 +36,7 @@ class LocalBlobStore : public BlobStore {
 
   void set_quota(const std::string& tenant, std::uint64_t bytes);  // replaces the option's for this tenant; 0: none
 
-  Result<std::unique_ptr<Lease>> lease(const std::string& tenant) override;
+  Result<std::unique_ptr<Lease>> lease(const std::string& tenant, Durable durable = Durable::each) override;
   Result<std::unique_ptr<BlobWriter>> create(Lease& lease) override;
   Result<BlobRef> put_file(Lease& lease, const Fd& file, const FreezeFile& freeze) override;
   Result<> get(const std::string& tenant, const BlobRef& blob, std::uint64_t offset, std::span<std::byte> out) override;
@@ -42,7 +44,7 @@ class LocalBlobStore : public BlobStore {
   Result<std::vector<BlobRef>> list(const std::string& tenant) override;
   Result<std::unique_ptr<Sweep>> sweep(const std::string& tenant) override;
   Result<Fd> descriptor(const std::string& tenant, const BlobRef& blob) override;
-  Result<> publish(const std::string& tenant, const std::string& id, std::string_view text) override;
+  Result<> publish(Lease& lease, const std::string& id, std::string_view text) override;
   Result<std::string> manifest(const std::string& tenant, const std::string& id) override;
   Result<std::vector<std::string>> manifests(const std::string& tenant) override;
   Result<> withdraw(const std::string& tenant, const std::string& id) override;
@@ -73,8 +75,10 @@ class LocalBlobStore : public BlobStore {
   Result<> refuse(const Tenant& tenant, std::uint64_t more) const;  // under mutex_
   Result<> freeze_again(const std::string& tenant, const BlobRef& blob, const Fd& file, const FreezeFile& freeze);
   Result<Tenant*> counted(const std::string& tenant);  // under mutex_
-  // Moves a finished staging file or folder to its name, or drops it when the blob is there: then true.
-  Result<bool> settle(const std::string& tenant, const std::filesystem::path& staged, const BlobRef& blob, std::uint64_t stored);
+  Result<> sync_all(const std::string& tenant, const std::vector<Fd>& files);  // and the names of the tenant's blobs
+  // Moves a finished staging file or folder to its name, or drops it when the blob is there: then true. `written`: what has to be synced
+  // for it to be durable, which is done now or left to the lease.
+  Result<bool> settle(LocalLease& lease, const std::filesystem::path& staged, const BlobRef& blob, std::uint64_t stored, std::vector<Fd> written);
 
   const std::filesystem::path root_;
   const LocalStoreOptions options_;

@@ -126,6 +126,22 @@ TEST_F(BlobStores, AFailedFreezeGivesTheFileBack) {
   EXPECT_EQ(::pwrite(writer.get(), "x", 1, 0), 1);
 }
 
+TEST_F(BlobStores, WhatIsPutTogetherIsThereAtOnceAndSettledOnce) {
+  const auto lease = store_->lease("acme", Durable::together).value();
+  const Fd file = open_file(dir_.path() / "disk", O_RDWR | O_CREAT).value();
+  ASSERT_TRUE(write_all(file, "content"));
+  const BlobRef one = put_bytes(*store_, *lease, noise_page(6)).value(), other = store_->put_file(*lease, file, {}).value();
+  EXPECT_EQ(put_bytes(*store_, *lease, noise_page(6)).value(), one) << "once more";
+  for (const BlobRef& blob : {one, other}) EXPECT_TRUE(verify_blob(*store_, "acme", blob));
+  EXPECT_TRUE(lease->settle());
+  EXPECT_TRUE(lease->settle());
+  const std::string id = new_id();
+  EXPECT_TRUE(store_->publish(*lease, id, "text"));
+  EXPECT_EQ(store_->publish(*lease, id, "another").error().code, "manifest_exists");
+  EXPECT_EQ(store_->manifest("acme", id).value(), "text");
+  EXPECT_EQ(files_in(root() / "tenants/acme/staging"), 0u);
+}
+
 TEST_F(BlobStores, DamageIsNamed) {
   const auto lease = store_->lease("acme").value();
   const BlobRef blob = put_bytes(*store_, *lease, noise_page(5)).value();

@@ -254,7 +254,7 @@ Result<> publish_manifest(BlobStore& store, Lease& lease, const ManifestKey& key
   const auto again = manifest.tenant == lease.tenant() ? parse_manifest_body(body) : refused("manifest_damaged", "the lease is of another tenant");
   if (!again) return fail(ErrorKind::invalid_argument, "manifest_invalid", again.error().message);
   for (const BlobRef& blob : blobs_of(manifest)) TRY_VOID(lease.keep(blob));
-  return store.publish(manifest.tenant, manifest.id, seal_manifest(key, body));
+  return store.publish(lease, manifest.id, seal_manifest(key, body));
 }
 
 Result<Manifest> read_manifest_outline(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::string& id) {

@@ -76,11 +76,10 @@ TEST_F(Manifests, WhatWasAlteredIsRefusedByName) {
   }
   EXPECT_EQ(code_of(whole), "accepted");
   // Of another tenant, of another checkpoint, of another node.
-  ASSERT_TRUE(store_->lease("other"));
-  ASSERT_TRUE(store_->publish("other", m.id, whole));
+  ASSERT_TRUE(store_->publish(*store_->lease("other").value(), m.id, whole));
   EXPECT_EQ(read_manifest(*store_, key_, "other", m.id).error().code, "manifest_other_tenant");
   const std::string another = new_id();
-  ASSERT_TRUE(store_->publish("acme", another, whole));
+  ASSERT_TRUE(store_->publish(*store_->lease("acme").value(), another, whole));
   EXPECT_EQ(read_manifest(*store_, key_, "acme", another).error().code, "manifest_damaged");
   const ManifestKey foreign = ManifestKey::open(dir_.path() / "foreign").value();
   EXPECT_EQ(read_manifest(*store_, foreign, "acme", m.id).error().code, "manifest_other_key");

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kInMemory = 256 << 20;  // bytes of captured pages that stay out of the file system
 constexpr std::size_t kStepBytes = 1 << 20;
+constexpr std::size_t kCaptureBytes = 128 << 10;
 constexpr std::size_t kManyLayers = 64, kFewLayers = 32;
 
 bool is_zero(std::span<const std::byte> page) { return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0; }
@@ -129,18 +130,25 @@ Result<CapturedPages> capture(const GuestMemory& memory, DirtySet dirty, const s
   } else {
     TRY(out.file, open_file(spool, O_TMPFILE | O_RDWR));
   }
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kStepBytes, std::max<std::uint64_t>(bytes, 1)));
+  // Ranges are many and short, and the guest stands still: few calls, and a buffer that stays in the processor's cache.
+  std::vector<std::byte> buffer(kCaptureBytes);
   std::uint64_t at = 0;
+  std::size_t filled = 0;
+  const auto flush = [&]() -> Result<> {
+    TRY_VOID(pwrite_all(out.file, std::span(buffer).first(filled), at));
+    at += std::exchange(filled, 0);
+    return {};
+  };
   for (const PageRange& range : dirty.ranges) {
     for (std::uint64_t done = 0; done < range.count;) {
-      const std::uint64_t pages = std::min<std::uint64_t>(range.count - done, buffer.size() / kPageBytes);
-      const std::span<std::byte> part(buffer.data(), pages * kPageBytes);
-      TRY_VOID(memory.read(range.first + done, part));
-      TRY_VOID(pwrite_all(out.file, part, at));
-      at += part.size();
+      const std::uint64_t pages = std::min<std::uint64_t>(range.count - done, (buffer.size() - filled) / kPageBytes);
+      TRY_VOID(memory.read(range.first + done, std::span(buffer).subspan(filled, pages * kPageBytes)));
+      filled += pages * kPageBytes;
       done += pages;
+      if (filled == buffer.size()) TRY_VOID(flush());
     }
   }
+  TRY_VOID(flush());
   out.dirty = std::move(dirty);
   return out;
 }

@@ -27,12 +27,14 @@ const std::set<long> kWrites = {SYS_write, SYS_pwrite64, SYS_ftruncate, SYS_copy
 void report(const fs::path& file, int count) { (void)write_file_durable(file, std::to_string(count)); }
 
 int workload(const fs::path& root, const fs::path& progress, const ManifestKey& key) {
-  const auto store = LocalBlobStore::open(root);
+  LocalStoreOptions options;
+  options.waiting = std::launch::deferred;  // one thread is watched
+  const auto store = LocalBlobStore::open(root, options);
   if (!store) return 1;
   const auto first = make_checkpoint(**store, key, "acme", 1);
   if (!first) return 2;
   report(progress, 1);
-  if (!make_checkpoint(**store, key, "acme", 500, &*first->memory, first->id, 10, 33)) return 3;
+  if (!make_checkpoint(**store, key, "acme", 500, &*first->memory, first->id, 10, 33, Durable::together)) return 3;
   report(progress, 2);
   {
     const auto lease = (*store)->lease("acme");
@@ -44,6 +46,13 @@ int workload(const fs::path& root, const fs::path& progress, const ManifestKey& 
   if (!(*store)->withdraw("acme", first->id) || !collect_garbage(**store, key, "acme")) return 5;
   if (!make_checkpoint(**store, key, "acme", 900)) return 6;
   report(progress, 2);
+  // Blobs that are there already, put by one who does not go on to settle: who names them makes them durable.
+  {
+    const auto idle = (*store)->lease("acme", Durable::together);
+    if (!idle || !put_bytes(**store, **idle, "device state 901") || !put_bytes(**store, **idle, noise_page(901 + 7777))) return 7;
+    if (!make_checkpoint(**store, key, "acme", 901, nullptr, {}, 0, 40, Durable::together)) return 8;
+  }
+  report(progress, 3);
   return 0;
 }
 

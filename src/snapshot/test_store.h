@@ -31,8 +31,8 @@ inline std::string noise_page(unsigned seed) {
 
 // A checkpoint of 1 MiB of memory in which `pages` have noise of `seed`, with device state and a disk of `disk` bytes' noise.
 inline Result<Manifest> make_checkpoint(BlobStore& store, const ManifestKey& key, const std::string& tenant, unsigned seed, const MemoryState* parent = nullptr,
-                                        const std::string& parent_id = {}, unsigned first = 0, unsigned pages = 40) {
-  TRY(const auto lease, store.lease(tenant));
+                                        const std::string& parent_id = {}, unsigned first = 0, unsigned pages = 40, Durable durable = Durable::each) {
+  TRY(const auto lease, store.lease(tenant, durable));
   Manifest manifest;
   manifest.id = new_id();
   manifest.tenant = tenant;

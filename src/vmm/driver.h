@@ -79,9 +79,12 @@ class Vm {
   virtual Task<> save_base(const Fd& into) = 0;
   // Hands over the new, empty file that save_devices() writes, once: what need not wait until the guest stands still.
   virtual Task<> prepare_save(const Fd& into) = 0;
-  // For a VM with private memory: its devices as they stand, while it is paused (it stays so), into the file that was prepared since it
-  // last ran. The pages that belong to them are read through memory(). What was written to the disk is in its files after a pause.
-  virtual Task<> save_devices() = 0;
+  // For a VM with private memory: pauses it, if it runs, and saves its devices as they stand then, into the file that was prepared since
+  // it last ran; it stays paused. The pages that belong to them are read through memory(). What was written to the disk is in its files
+  // after a pause. With `disk` the prepared generation is put on top in the same pause; switch_disk() then waits for that and tells how
+  // it went. All of it is asked for at once: the guest stands still for the way of every question and every answer. An error leaves it
+  // running or paused (state()), and its disk switched or not.
+  virtual Task<> save_devices(bool disk) = 0;
   virtual Task<wire::MemoryFiles> memory() = 0;
   // Its share when VMs want more of the processor than there is: 1 to 10,000; 10 from the start.
   virtual Task<> set_cpu_weight(std::uint32_t) { co_return Result<>{}; }
@@ -89,7 +92,7 @@ class Vm {
   // saved with the disk the switch belongs into the same pause. After it nothing writes to the old top any more, though the VM still
   // holds it open.
   virtual Task<> prepare_disk(const Fd& overlay) = 0;
-  virtual Task<> switch_disk() = 0;
+  virtual Task<> switch_disk() = 0;  // or the end of the switch that save_devices() began; resume() waits for that end too
   // Closes a prepared generation that is not to be used after all; an error when the disk stands on it.
   virtual Task<> discard_disk() = 0;
   // Puts these frozen images (bottom to top) in the place of all that lies between the lowest `base_files` images of the disk and its top;

@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "base/log.h"
-#include "base/random.h"
 #include "vmm/qemu_merge.h"
 #include "vmm/qmp_message.h"
 
@@ -61,7 +60,8 @@ asio::awaitable<void> close_image(QemuAsk ask, DiskNode image) {
 // As in qemu_arguments.cc: no locks, no name out of the image.
 Task<DiskNode> open_image(QemuAsk ask, const Fd& file, json::value backing, bool read_only) {
   CO_TRY(const std::int64_t set, co_await qemu_add_descriptor(ask, file));
-  const DiskNode image{"d" + new_id(), fmt::format("set{}", set)};
+  // A set's number is free again when nothing has it open any more. Short names: the VMM reads what it is told a byte at a time.
+  const DiskNode image{fmt::format("d{}", set), fmt::format("set{}", set)};
   json::object protocol{{"driver", "file"}, {"filename", fmt::format("/dev/fdset/{}", set)}, {"node-name", image.file}, {"read-only", read_only},
                         {"locking", "off"}, {"discard", "unmap"}};
   json::object format{{"driver", "qcow2"}, {"node-name", image.node}, {"file", image.file}, {"read-only", read_only}, {"backing", std::move(backing)},
@@ -135,10 +135,8 @@ Task<> qemu_drop_overlay(QemuAsk ask, DiskNode overlay) {
   co_return Result<>{};
 }
 
-Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node) {
-  json::object arguments{{"node", std::move(top)}, {"overlay", std::move(node)}};
-  CO_TRY_VOID(co_await ask("blockdev-snapshot", std::move(arguments), nullptr));
-  co_return Result<>{};
+QmpCommand qemu_switch_overlay(std::string top, std::string node) {
+  return {"blockdev-snapshot", {{"node", std::move(top)}, {"overlay", std::move(node)}}};
 }
 
 Task<> qemu_replace_generations(QemuAsk ask, std::size_t base_files, std::vector<Fd> files) {

@@ -19,7 +19,7 @@ Task<DiskNode> qemu_add_overlay(QemuAsk ask, const Fd& file);
 Task<> qemu_drop_overlay(QemuAsk ask, DiskNode overlay);
 
 // Puts that node on top of the disk, whose top is `top` now. The VM may run: QEMU holds its requests back for that moment.
-Task<> qemu_switch_overlay(QemuAsk ask, std::string top, std::string node);
+QmpCommand qemu_switch_overlay(std::string top, std::string node);
 
 // Opens `files` (for reading, bottom to top) over the lowest `base_files` images of the disk, lets its top stand on them, and closes
 // what it stood on before. An error leaves the disk as it was.

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fcntl.h>
+#include <sstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -22,7 +23,9 @@ using ::testing::HasSubstr;
 
 constexpr const char* kHostileVmm = R"(#!/usr/bin/env python3
 import json, os, re, socket, sys, time
-mode = open(os.path.join(os.path.dirname(sys.argv[0]), 'mode')).read()
+folder = os.path.dirname(sys.argv[0])
+mode = open(os.path.join(folder, 'mode')).read()
+heard = open(os.path.join(folder, 'heard'), 'w')
 listener = socket.socket(fileno=int(re.search(r'id=control,fd=(\d+)', ' '.join(sys.argv)).group(1)))
 print('vmm: mode', mode, file=sys.stderr, flush=True)
 if mode == 'dies': sys.exit(1)
@@ -34,7 +37,13 @@ c.sendall(b'{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, 
 for line in c.makefile('rb'):
     command = json.loads(line)
     name, status = command['execute'], {}
+    print(name, file=heard, flush=True)
     if name == mode: sys.exit(3)
+    if mode == 'no ' + name:
+        c.sendall(json.dumps({'error': {'class': 'GenericError', 'desc': 'no'}, 'id': command['id']}).encode() + b'\n')
+        continue
+    if name == 'add-fd': status = {'fdset-id': 7}
+    if name == 'query-block': status = [{'inserted': {'node-name': 'disk0'}}]
     if name == 'query-status': status = {'status': 'running' if mode == 'lies' else 'paused', 'running': False}
     if name == 'ringbuf-read': status = 'bGFzdCB3b3Jkcw=='
     c.sendall(json.dumps({'return': status, 'id': command['id']}).encode() + b'\n')
@@ -116,8 +125,91 @@ class HostileVmm : public DriverTest {
     done = co_await (*vm)->destroy();  // and again
     EXPECT_TRUE(done.has_value());
   }
+  // What comes of a checkpoint's stop with a VMM of this mode: save_devices, switch_disk, resume and discard_disk, each its error's code.
+  struct Saved {
+    std::string devices, disk, resumed, discarded;
+    VmState stood = VmState::waiting;    // after save_devices
+    std::vector<std::string> heard;      // by the VMM, from save_devices on
+  };
+  Saved save(const std::string& mode) {
+    EXPECT_TRUE(write_file_durable(dir_.path() / "mode", mode).has_value());
+    Saved out;
+    auto warden = std::make_shared<TestWarden>((dir_.path() / "vmm").string());
+    play(warden, [&](QemuDriver& driver) { return stop_and_save(driver, spec(), new_memory(), out); }, 20s);
+    bool begun = false;
+    std::istringstream lines(read_file(dir_.path() / "heard", 1 << 16).value());
+    for (std::string line; std::getline(lines, line);) {
+      begun = begun || line == "stop";
+      if (begun && line != "ringbuf-read" && line != "remove-fd") out.heard.push_back(line);
+    }
+    return out;
+  }
+  static asio::awaitable<void> stop_and_save(QemuDriver& driver, VmSpec spec, Fd state, Saved& out) {
+    const auto code = [](const Result<>& done) { return done ? "" : done.error().code; };
+    auto vm = (co_await driver.spawn(std::move(spec))).value();
+    const DeviceState saved{std::move(state), true};
+    EXPECT_TRUE((co_await vm->load(saved)).has_value());
+    EXPECT_TRUE((co_await vm->resume()).has_value());
+    const Fd overlay = new_memory(), devices = new_memory();
+    EXPECT_EQ(code(co_await vm->save_devices(false)), "save_not_prepared");
+    EXPECT_TRUE((co_await vm->prepare_save(devices)).has_value());
+    EXPECT_TRUE((co_await vm->prepare_disk(overlay)).has_value());
+    out.devices = code(co_await vm->save_devices(true));
+    out.stood = vm->state();
+    if (out.devices.empty()) out.disk = code(co_await vm->switch_disk());
+    out.resumed = code(co_await vm->resume());
+    out.discarded = code(co_await vm->discard_disk());
+    EXPECT_TRUE((co_await vm->destroy()).has_value());
+  }
   GuestImages images_;
 };
+
+TEST_F(HostileVmm, IsAskedForAllOfACheckpointsStopAndRunsAfterIt) {
+  const Saved saved = save("good");
+  EXPECT_EQ(saved.devices + saved.disk + saved.resumed, "");
+  EXPECT_EQ(saved.stood, VmState::paused);
+  EXPECT_EQ(saved.discarded, "vm_state_conflict") << "the disk stands on it";
+  EXPECT_THAT(saved.heard, ::testing::ElementsAre("stop", "xen-save-devices-state", "blockdev-snapshot", "cont"));
+}
+TEST_F(HostileVmm, ThatDoesNotStopRunsOn) {
+  const Saved saved = save("no stop");
+  EXPECT_EQ(saved.devices, "qmp_error");
+  EXPECT_EQ(saved.stood, VmState::running);
+  EXPECT_EQ(saved.resumed, "");
+  EXPECT_THAT(saved.heard, ::testing::Not(::testing::Contains("cont")));
+}
+TEST_F(HostileVmm, ThatDoesNotSaveGoesOnWhenItsDiskIsSettled) {
+  const Saved saved = save("no xen-save-devices-state");
+  EXPECT_EQ(saved.devices, "qmp_error");
+  EXPECT_EQ(saved.stood, VmState::paused);
+  EXPECT_EQ(saved.resumed, "");
+  EXPECT_EQ(saved.discarded, "vm_state_conflict");
+  EXPECT_THAT(saved.heard, ::testing::ElementsAre("stop", "xen-save-devices-state", "blockdev-snapshot", "cont"));
+}
+TEST_F(HostileVmm, ThatDoesNotSwitchGoesOnWithTheDiskThatItHad) {
+  const Saved saved = save("no blockdev-snapshot");
+  EXPECT_EQ(saved.devices, "");
+  EXPECT_EQ(saved.disk, "qmp_error");
+  EXPECT_EQ(saved.resumed, "");
+  EXPECT_EQ(saved.discarded, "");
+  EXPECT_THAT(saved.heard, ::testing::ElementsAre("stop", "xen-save-devices-state", "blockdev-snapshot", "cont", "blockdev-del", "blockdev-del"));
+}
+TEST_F(HostileVmm, ThatDiesWhenItIsStoppedIsReported) {
+  const Saved saved = save("stop");
+  EXPECT_EQ(saved.devices, "vm_ended");
+  EXPECT_EQ(saved.stood, VmState::ended);
+  EXPECT_EQ(saved.resumed, "vm_ended");
+}
+TEST_F(HostileVmm, ThatDiesWhileItIsSavedIsReported) {
+  const Saved saved = save("xen-save-devices-state");
+  EXPECT_EQ(saved.devices, "vm_ended");
+  EXPECT_EQ(saved.resumed, "vm_ended");
+}
+TEST_F(HostileVmm, ThatDiesWhileItsDiskIsSwitchedIsReported) {
+  const Saved saved = save("blockdev-snapshot");
+  EXPECT_EQ(saved.disk, "vm_ended");
+  EXPECT_EQ(saved.resumed, "vm_ended");
+}
 
 TEST_F(HostileVmm, ThatDiesAtOnceIsReportedWithWhatItSaid) {
   const Error error = meet("dies");

@@ -27,10 +27,8 @@ asio::awaitable<void> qemu_remove_descriptor(QemuAsk ask, std::int64_t set) {
   if (!removed) log::warn("vm.descriptor_left", {{"error", removed.error()}});
 }
 
-Task<> qemu_save_devices(QemuAsk ask, std::int64_t set) {
-  json::object where{{"filename", fmt::format("/dev/fdset/{}", set)}, {"live", false}};
-  CO_TRY_VOID(co_await ask("xen-save-devices-state", std::move(where), nullptr));
-  co_return Result<>{};
+QmpCommand qemu_save_devices(std::int64_t set) {
+  return {"xen-save-devices-state", {{"filename", fmt::format("/dev/fdset/{}", set)}, {"live", false}}};
 }
 
 }  // namespace space::vmm

@@ -62,6 +62,13 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   std::string migration;   // the last status of a save or load
   std::string disk_top;     // the node that the guest writes to now
   DiskNode next_disk;       // the prepared generation
+  // The switch to it that was sent behind the saving of devices, until switch_disk() has told of it.
+  struct Switch {
+    QmpClient::Series sent;
+    std::size_t number;  // in it
+    std::optional<Result<>> done;
+  };
+  std::optional<Switch> switching;
   std::optional<std::int64_t> save_set;  // that the devices are saved into next; one of used_sets
   std::vector<std::int64_t> used_sets;  // of descriptors that are to be taken out of the VMM, once that holds no guest up
   std::string console;     // what was read of the guest's console so far, bounded
@@ -124,19 +131,39 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     while (!gone && std::chrono::steady_clock::now() < end) co_await changed.wait_for(milliseconds(100));
   }
 
-  // Runs one command. A VMM that ended in the meantime is the better explanation of any error.
+  // Runs one command.
   Task<json::value> command(std::string name, json::object arguments = {}, const Fd* pass = nullptr) {
     auto self = shared_from_this();
     if (gone || !qmp) co_return fail(ended_error(id));
     auto answer = co_await qmp->execute(std::move(name), std::move(arguments), pass);
-    if (!answer) {
-      if (answer.error().code == "qmp_closed") co_await settle();
-      Error error = gone && answer.error().code == "qmp_closed" ? ended_error(id) : answer.error();
-      co_await read_console(self);
-      log::warn("vm.command_failed", {{"vm", id}, {"error", answer.error()}, {"tail", tail()}});
-      co_return fail(std::move(error));
-    }
+    if (!answer) co_return fail(co_await explained(self, std::move(answer).error()));
     co_return answer;
+  }
+
+  // A VMM that ended in the meantime is the better explanation of any error.
+  static asio::awaitable<Error> explained(std::shared_ptr<State> self, Error error) {
+    if (error.code == "qmp_closed") co_await self->settle();
+    Error told = self->gone && error.code == "qmp_closed" ? ended_error(self->id) : error;
+    co_await read_console(self);
+    log::warn("vm.command_failed", {{"vm", self->id}, {"error", error}, {"tail", self->tail()}});
+    co_return told;
+  }
+
+  static Task<> answer(std::shared_ptr<State> self, QmpClient::Series sent, std::size_t number) {
+    auto answer = co_await sent.answer(number);
+    if (!answer) co_return fail(co_await explained(self, std::move(answer).error()));
+    co_return Result<>{};
+  }
+
+  // Waits until the disk is switched or not, where that was sent.
+  static Task<> finish_switch(std::shared_ptr<State> self) {
+    if (!self->switching) co_return Result<>{};
+    if (!self->switching->done) {
+      auto done = co_await answer(self, self->switching->sent, self->switching->number);
+      if (done) self->next_disk = {};
+      self->switching->done = std::move(done);
+    }
+    co_return *self->switching->done;
   }
 
   static asio::awaitable<void> take_away(std::shared_ptr<State> self) {
@@ -283,6 +310,7 @@ Task<> QemuVm::resume() {
   auto state = state_;
   if (state->state == VmState::running) co_return Result<>{};
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
+  (void)co_await State::finish_switch(state);  // never while its disk is half one and half the other; how it went is switch_disk()'s to tell
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
   state->save_set.reset();
@@ -317,12 +345,30 @@ Task<> QemuVm::prepare_save(const Fd& into) {
   co_return Result<>{};
 }
 
-Task<> QemuVm::save_devices() {
+Task<> QemuVm::save_devices(bool disk) {
   auto state = state_;
-  CO_TRY_VOID(state->require(VmState::paused, "be saved"));
+  const bool runs = state->state == VmState::running;
+  if (!runs) CO_TRY_VOID(state->require(VmState::paused, "be saved"));
   const auto set = std::exchange(state->save_set, std::nullopt);
   if (!set) co_return fail(ErrorKind::internal, "save_not_prepared", "no file was handed over for this VM's devices", "report it: this is a fault of node");
-  co_return co_await qemu_save_devices(state->asking(), *set);
+  if (disk && state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  if (state->gone || !state->qmp) co_return fail(ended_error(state->id));
+  std::vector<QmpCommand> commands;
+  if (runs) commands.push_back({"stop"});
+  const std::size_t saving = commands.size();
+  commands.push_back(qemu_save_devices(*set));
+  if (disk) commands.push_back(qemu_switch_overlay(state->disk_top, state->next_disk.node));
+  auto sent = co_await state->qmp->send_together(std::move(commands));
+  if (!sent) co_return fail(co_await State::explained(state, std::move(sent).error()));
+  if (disk) state->switching = State::Switch{*sent, saving + 1, {}};
+  Result<> done;
+  if (runs) {
+    done = co_await State::answer(state, *sent, 0);
+    if (done && state->state == VmState::running) state->state = VmState::paused;
+  }
+  if (done) done = co_await State::answer(state, *sent, saving);
+  if (!done) (void)co_await State::finish_switch(state);  // which was sent all the same
+  co_return done;
 }
 
 Task<wire::MemoryFiles> QemuVm::memory() {
@@ -346,6 +392,8 @@ Task<> QemuVm::set_cpu_weight(std::uint32_t weight) {
 Task<> QemuVm::prepare_disk(const Fd& overlay) {
   auto state = state_;
   CO_TRY(const Fd file, open_file(fmt::format("/proc/self/fd/{}", overlay.get()), O_RDWR));
+  (void)co_await State::finish_switch(state);
+  state->switching.reset();
   CO_TRY(state->disk_top, co_await qemu_top_node(state->asking()));  // here, where nothing stands still
   CO_TRY(state->next_disk, co_await qemu_add_overlay(state->asking(), file));
   co_return Result<>{};
@@ -353,15 +401,23 @@ Task<> QemuVm::prepare_disk(const Fd& overlay) {
 
 Task<> QemuVm::switch_disk() {
   auto state = state_;
+  if (state->switching) {
+    auto done = co_await State::finish_switch(state);
+    state->switching.reset();
+    co_return done;
+  }
   if (state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
   std::string next = state->next_disk.node;
-  CO_TRY_VOID(co_await qemu_switch_overlay(state->asking(), state->disk_top, std::move(next)));
+  QmpCommand command = qemu_switch_overlay(state->disk_top, std::move(next));
+  CO_TRY_VOID(co_await state->command(std::move(command.name), std::move(command.arguments)));
   state->next_disk = {};
   co_return Result<>{};
 }
 
 Task<> QemuVm::discard_disk() {
   auto state = state_;
+  (void)co_await State::finish_switch(state);
+  state->switching.reset();
   const DiskNode next = std::exchange(state->next_disk, {});
   if (next.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared");
   co_return co_await qemu_drop_overlay(state->asking(), next);

@@ -37,7 +37,7 @@ class QemuVm : public Vm {
   Task<> pause() override;
   Task<> save_base(const Fd& into) override;
   Task<> prepare_save(const Fd& into) override;
-  Task<> save_devices() override;
+  Task<> save_devices(bool disk) override;
   Task<wire::MemoryFiles> memory() override;
   Task<> set_cpu_weight(std::uint32_t weight) override;
   Task<> prepare_disk(const Fd& overlay) override;

@@ -2,11 +2,12 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
-#include <set>
 #include <sys/socket.h>
 
 #include "base/log.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
-constexpr std::size_t kMaxAbandoned = 16;
+constexpr std::ptrdiff_t kMaxAbandoned = 16;
 
 // One try to send, with at most one descriptor beside the first byte. -1 with errno as sendmsg(2).
 ssize_t send_some(int socket, std::string_view bytes, int pass) {
@@ -38,6 +39,18 @@ ssize_t send_some(int socket, std::string_view bytes, int pass) {
   return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// A command that was sent.
+struct Call {
+  Call(asio::any_io_executor executor, std::uint64_t number, std::string command, SteadyClock::time_point limit)
+      : id(number), name(std::move(command)), end(limit), woken(executor) {}
+  std::uint64_t id;
+  std::string name;
+  SteadyClock::time_point end;
+  asio::steady_timer woken;  // cancelled when there is an answer, or none will come: one wait of the loop, no more
+  std::optional<Result<json::value>> answer;
+  bool abandoned = false;    // whoever asked has gone away: its answer is dropped
+};
+
 }  // namespace
 
 // Shared by the client, its reader and every call under way, so that each may end in any order.
@@ -51,11 +64,11 @@ struct QmpClient::State {
   QmpLimits limits;
   std::optional<Error> failure;
   std::optional<std::string> version;
-  bool busy = false;                  // a command is under way
+  bool out_of_band = false;  // offered by the greeting
+  bool sending = false;
   std::uint64_t next_id = 1;
-  std::optional<std::uint64_t> waiting_for;
-  std::optional<Result<json::value>> answer;
-  std::set<std::uint64_t> abandoned;  // commands whose caller went away; their answers are dropped
+  // Sent and not answered, in the order of sending, in which the VMM answers too: it runs one after another.
+  std::deque<std::shared_ptr<Call>> under_way;
   SteadyClock::time_point second_began = SteadyClock::now();
   std::size_t messages_this_second = 0;
 
@@ -65,6 +78,7 @@ struct QmpClient::State {
     boost::system::error_code ignored;
     socket.close(ignored);
     changed.notify_all();
+    for (const auto& call : under_way) call->woken.cancel();
     if (auto handler = std::exchange(on_event, {})) handler(nullptr);
   }
   void give_up(ErrorKind kind, std::string_view code, std::string message) {
@@ -81,20 +95,34 @@ struct QmpClient::State {
       give_up(ErrorKind::unavailable, "qmp_flood", "the VMM sends more messages than anybody asked for");
   }
 
-  void settle(std::optional<std::uint64_t> id, Result<json::value> result) {
-    if (id && abandoned.erase(*id) == 1) return;
-    // An error without an id answers the command under way, if there is one: the VMM could not even read it.
-    if (!waiting_for || (id && *id != *waiting_for))
-      return give_up(ErrorKind::unavailable, "qmp_protocol", "the VMM answered a command that was not asked");
-    waiting_for.reset();
-    answer = std::move(result);
+  bool free() const {
+    return !sending && std::all_of(under_way.begin(), under_way.end(), [](const auto& call) { return call->abandoned; });
+  }
+
+  // Somebody's wait ended without an answer, which may still come.
+  void abandon(Call& call) {
+    if (call.answer || std::exchange(call.abandoned, true)) return;
+    if (std::count_if(under_way.begin(), under_way.end(), [](const auto& one) { return one->abandoned; }) > kMaxAbandoned)
+      give_up(ErrorKind::unavailable, "qmp_closed", "a command to the VMM was broken off");
     changed.notify_all();
+  }
+
+  // An error without an id is of a command that the VMM could not even read: it answers in order, so that is the oldest.
+  void settle(std::optional<std::uint64_t> id, Result<json::value> result) {
+    if (under_way.empty() || (id && *id != under_way.front()->id))
+      return give_up(ErrorKind::unavailable, "qmp_protocol", "the VMM answered a command that was not asked, or not its turn");
+    const auto call = std::move(under_way.front());
+    under_way.pop_front();
+    if (!call->abandoned) call->answer = std::move(result);
+    call->woken.cancel();
+    if (free()) changed.notify_all();
   }
 
   void take(QmpMessage message) {
     if (auto* hello = std::get_if<QmpGreeting>(&message)) {
       if (version) return give_up(ErrorKind::unavailable, "qmp_protocol", "the VMM greeted twice");
       version = std::move(hello->version);
+      out_of_band = hello->out_of_band;
       changed.notify_all();
     } else if (!version) {
       give_up(ErrorKind::unavailable, "qmp_protocol", "the VMM spoke before its greeting");
@@ -160,6 +188,77 @@ struct QmpClient::State {
   }
 };
 
+// What one caller sent in its turn.
+class QmpClient::Calls {
+ public:
+  explicit Calls(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+  // Also when the caller's coroutine is destroyed in the middle.
+  ~Calls() {
+    for (const auto& call : list_) state_->abandon(*call);
+  }
+
+  static Error late(std::string_view command) {
+    return {ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("the VMM did not answer `{}` in time", command), "delete the sandbox and create another"};
+  }
+
+  // `limited`: it is the caller's own limit that ends at `end`.
+  Task<> send(std::vector<QmpCommand> commands, const Fd* pass, SteadyClock::time_point end, bool limited) {
+    assert(!commands.empty() && commands.size() <= kMostTogether);
+    const auto state = state_;
+    const bool free = co_await state->wait_until([&] { return state->free(); }, end);
+    if (state->failure) co_return fail(*state->failure);
+    if (!free) co_return fail(ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("other commands kept the VMM from `{}`", commands[0].name));
+    std::string lines;
+    for (QmpCommand& command : commands) {
+      auto call = std::make_shared<Call>(state->socket.get_executor(), state->next_id++, command.name, end);
+      json::object message{{"execute", command.name}, {"id", call->id}};
+      if (!command.arguments.empty()) message["arguments"] = std::move(command.arguments);
+      lines += json::serialize(message) + "\n";
+      list_.push_back(call);
+      state->under_way.push_back(std::move(call));
+    }
+    // Half a command would make the next one nonsense.
+    struct Sending {
+      State& state;
+      bool whole = false;
+      ~Sending() {
+        state.sending = false;
+        if (!whole) state.give_up(ErrorKind::unavailable, "qmp_closed", "a command to the VMM was broken off");
+      }
+    } sending{*state};
+    state->sending = true;
+    sending.whole = co_await state->send(lines, pass ? pass->get() : -1, end);
+    if (!sending.whole) {
+      if (!limited) state->give_up(late(commands[0].name));
+      co_return fail(late(commands[0].name));
+    }
+    co_return Result<>{};
+  }
+
+  Task<json::value> answer(std::size_t number, bool limited) {
+    const auto state = state_;
+    const auto call = list_.at(number);
+    while (!call->answer && !state->failure && SteadyClock::now() < call->end) {
+      call->woken.expires_at(call->end);
+      co_await call->woken.async_wait(kAsTuple);
+    }
+    if (call->answer) {
+      auto answer = std::move(*call->answer);
+      if (!answer) answer.error().message = fmt::format("the VMM refused `{}`: {}", call->name, answer.error().message);
+      co_return answer;
+    }
+    if (!state->failure && limited) co_return fail(late(call->name));
+    if (!state->failure) state->give_up(late(call->name));
+    co_return fail(*state->failure);
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+  std::vector<std::shared_ptr<Call>> list_;
+};
+
 QmpClient::QmpClient(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 QmpClient::~QmpClient() {
@@ -189,56 +288,32 @@ Task<std::unique_ptr<QmpClient>> QmpClient::open(Fd socket, EventHandler on_even
   if (!greeted) state->give_up(ErrorKind::deadline_exceeded, "qmp_timeout", "the VMM did not greet in time");
   if (state->failure) co_return fail(*state->failure);
   const auto left = std::chrono::ceil<milliseconds>(end - SteadyClock::now());
-  CO_TRY_VOID(co_await client->execute("qmp_capabilities", {}, nullptr, std::max(left, milliseconds(1))));
+  // With out-of-band commands, which are not used, the VMM reads the next command while it works on one: it reads a byte at a time.
+  json::object how;
+  if (state->out_of_band) how["enable"] = json::array{"oob"};
+  CO_TRY_VOID(co_await client->execute("qmp_capabilities", std::move(how), nullptr, std::max(left, milliseconds(1))));
   co_return client;
 }
 
 Task<json::value> QmpClient::execute(std::string command, json::object arguments, const Fd* pass, std::optional<milliseconds> limit) {
-  auto state = state_;
-  const auto end = SteadyClock::now() + limit.value_or(state->limits.answer);
-  const bool free = co_await state->wait_until([&] { return !state->busy; }, end);
-  if (state->failure) co_return fail(*state->failure);
-  if (!free) co_return fail(ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("other commands kept the VMM from `{}`", command));
+  const auto end = SteadyClock::now() + limit.value_or(state_->limits.answer);
+  const auto calls = std::make_shared<Calls>(state_);
+  std::vector<QmpCommand> commands;
+  commands.push_back({std::move(command), std::move(arguments)});
+  CO_TRY_VOID(co_await calls->send(std::move(commands), pass, end, limit.has_value()));
+  co_return co_await calls->answer(0, limit.has_value());
+}
 
-  const std::uint64_t id = state->next_id++;
-  json::object message{{"execute", command}, {"id", id}};
-  if (!arguments.empty()) message["arguments"] = std::move(arguments);
-  const std::string line = json::serialize(message) + "\n";
-  state->busy = true;
-  state->waiting_for = id;
-  state->answer.reset();
-  // Also runs when the caller's coroutine is destroyed in the middle.
-  struct Turn {
-    std::shared_ptr<State> state;
-    std::uint64_t id;
-    bool sent = false;
-    ~Turn() {
-      state->busy = false;
-      if (state->waiting_for == id) {
-        state->waiting_for.reset();
-        state->abandoned.insert(id);
-        if (!sent || state->abandoned.size() > kMaxAbandoned)
-          state->give_up(ErrorKind::unavailable, "qmp_closed", "a command to the VMM was broken off");
-      }
-      state->changed.notify_all();
-    }
-  } turn{state, id};
+Task<QmpClient::Series> QmpClient::send_together(std::vector<QmpCommand> commands) {
+  const auto end = SteadyClock::now() + state_->limits.answer;
+  auto calls = std::make_shared<Calls>(state_);
+  CO_TRY_VOID(co_await calls->send(std::move(commands), nullptr, end, false));
+  co_return Series(std::move(calls));
+}
 
-  turn.sent = co_await state->send(line, pass ? pass->get() : -1, end);
-  const bool in_time = turn.sent && co_await state->wait_until([&] { return state->answer.has_value(); }, end);
-  if (!in_time) {
-    Error late{ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("the VMM did not answer `{}` in time", command),
-               "delete the sandbox and create another"};
-    if (limit) co_return fail(std::move(late));
-    state->give_up(std::move(late));
-  }
-  if (state->answer) {
-    auto answer = std::move(*state->answer);
-    state->answer.reset();
-    if (!answer) answer.error().message = fmt::format("the VMM refused `{}`: {}", command, answer.error().message);
-    co_return answer;
-  }
-  co_return fail(*state->failure);
+Task<json::value> QmpClient::Series::answer(std::size_t number) {
+  const auto calls = calls_;
+  co_return co_await calls->answer(number, false);
 }
 
 }  // namespace space::vmm

@@ -1,6 +1,6 @@
-// A client of one VMM's QMP socket. Belongs to one loop. Commands go one after another; each has a time limit, and a VMM that
-// misses it, talks nonsense or floods us is given up for good: every later call fails with the first error. (A caller's own,
-// shorter limit only ends its wait.)
+// A client of one VMM's QMP socket. Belongs to one loop. Callers take turns: a turn is one command, or a few that are sent at once.
+// Each has a time limit, and a VMM that misses it, talks nonsense, answers out of turn or floods us is given up for good: every later
+// call fails with the first error. (A caller's own, shorter limit only ends its wait.)
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/async.h"
 #include "base/fd.h"
@@ -22,7 +23,15 @@ struct QmpLimits {
   std::size_t messages_per_second = 2'000;     // more than this is a flood
 };
 
+struct QmpCommand {
+  std::string name;
+  json::object arguments = {};
+};
+
 class QmpClient {
+  struct State;
+  class Calls;
+
  public:
   // Called on the loop for every event, and once with nullptr when the connection is over.
   using EventHandler = std::function<void(const QmpEvent*)>;
@@ -36,11 +45,25 @@ class QmpClient {
   // deadline_exceeded/qmp_timeout. A caller who misses a `limit` of its own leaves the client usable; the late answer is dropped.
   Task<json::value> execute(std::string command, json::object arguments = {}, const Fd* pass = nullptr,
                             std::optional<std::chrono::milliseconds> limit = {});
+
+  // Commands that were sent at once. The VMM runs them in their order and between them waits for nobody; each is run whatever became of
+  // those before it. Other callers have their turn when all are answered, or when this is destroyed: later answers are dropped.
+  class Series {
+   public:
+    // The answer to the command of this number, from 0: any order, each once. Errors as those of execute without a limit.
+    Task<json::value> answer(std::size_t number);
+
+   private:
+    friend QmpClient;
+    explicit Series(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
+    std::shared_ptr<Calls> calls_;
+  };
+  static constexpr std::size_t kMostTogether = 4;  // a VMM holds back what comes while it works; so much always fits into its socket
+  Task<Series> send_together(std::vector<QmpCommand> commands);
   const std::string& version() const;  // of the greeting
   bool usable() const;
 
  private:
-  struct State;
   explicit QmpClient(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;
 };

@@ -6,6 +6,7 @@
 namespace space::vmm {
 namespace {
 
+constexpr std::size_t kMostCapabilities = 16;
 constexpr const char* kNext = "the VMM is broken or was taken over: delete the sandbox";
 
 tl::unexpected<Error> protocol_error(std::string_view what) {
@@ -30,6 +31,7 @@ Result<QmpMessage> greeting_of(const json::object& object) {
   JsonReader inner(*hello, "QMP");
   inner.ignore_unknown();
   const json::object* version = inner.object("version");
+  const std::vector<std::string> capabilities = inner.texts("capabilities", kMostCapabilities, 64);
   TRY_VOID(inner.done());
   if (!version) return protocol_error("a greeting without a version");
   JsonReader parts(*version, "QMP.version");
@@ -41,7 +43,7 @@ Result<QmpMessage> greeting_of(const json::object& object) {
   numbers.ignore_unknown();
   const auto major = numbers.number("major", 0, 1000), minor = numbers.number("minor", 0, 1000), micro = numbers.number("micro", 0, 1000);
   TRY_VOID(numbers.done());
-  return QmpGreeting{fmt::format("{}.{}.{}", major, minor, micro)};
+  return QmpGreeting{fmt::format("{}.{}.{}", major, minor, micro), std::find(capabilities.begin(), capabilities.end(), "oob") != capabilities.end()};
 }
 
 Result<QmpMessage> error_of(const json::object& object) {

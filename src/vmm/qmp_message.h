@@ -18,7 +18,8 @@ namespace space::vmm {
 inline constexpr std::size_t kMaxQmpLine = 128 << 10;  // bytes; the longest answer we ask for is a console of 16 kB in base64
 
 struct QmpGreeting {
-  std::string version;  // "7.2.22"
+  std::string version;       // "7.2.22"
+  bool out_of_band = false;  // the capability "oob" is offered
 };
 struct QmpReturn {
   std::uint64_t id = 0;

@@ -2,6 +2,7 @@
 #include "vmm/qmp.h"
 
 #include <csignal>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -126,6 +127,27 @@ TEST_F(Qmp, RunsCommandsAndHandsEventsOver) {
   EXPECT_EQ(events, (std::vector<std::string>{"RESUME", "STOP", "over"}));
 }
 
+TEST_F(Qmp, AsksForWhatLetsAVmmReadAheadWhereItIsOffered) {
+  const std::string without = R"({"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}})" "\n";
+  for (const bool offered : {true, false}) {
+    play(
+        [&](Peer& vmm) {
+          vmm.say(offered ? std::string(kGreeting) : without);
+          auto first = vmm.hear();
+          EXPECT_EQ(first.at("execute").get_string(), "qmp_capabilities");
+          ASSERT_EQ(first.contains("arguments"), offered);
+          if (offered) { EXPECT_EQ(json::serialize(first.at("arguments")), R"({"enable":["oob"]})"); }
+          vmm.answer(first);
+        },
+        [](Fd fd) {
+          return [](Fd socket) -> asio::awaitable<void> {
+            auto client = co_await QmpClient::open(std::move(socket));
+            EXPECT_TRUE(client.has_value());
+          }(std::move(fd));
+        });
+  }
+}
+
 TEST_F(Qmp, PassesADescriptor) {
   play(
       [](Peer& vmm) {
@@ -192,6 +214,181 @@ TEST_F(Qmp, CommandsOfSeveralCallersGoOneAfterAnother) {
               ++count;
             }(**client, name, finished));
           while (finished < 3) co_await sleep_for(5ms);
+        }(std::move(fd));
+      });
+}
+
+// Opens a client, sends "a", "b" and "c" at once, and hands their answers (what they returned, or the code of the error) to `check` in
+// the order 2, 0, 1; `after` is what a further command comes to.
+struct SeriesOutcome {
+  std::string answers[3], after;
+};
+asio::awaitable<void> run_series(Fd socket, QmpLimits limits, SeriesOutcome& out) {
+  const auto text = [](const Result<json::value>& answer) {
+    return answer ? (answer->is_string() ? std::string(answer->get_string()) : "") : answer.error().code;
+  };
+  auto client = co_await QmpClient::open(std::move(socket), {}, limits);
+  EXPECT_TRUE(client.has_value());
+  std::vector<QmpCommand> commands{{"a"}, {"b", {{"size", 7}}}, {"c"}};
+  auto sent = co_await (*client)->send_together(std::move(commands));
+  EXPECT_TRUE(sent.has_value());
+  for (const std::size_t number : {2, 0, 1}) {
+    auto answer = co_await sent->answer(number);
+    out.answers[number] = text(answer);
+  }
+  auto next = co_await (*client)->execute("d");
+  out.after = text(next);
+}
+
+class QmpSeries : public Qmp {
+ protected:
+  SeriesOutcome outcome(std::function<void(Peer&)> peer, QmpLimits limits = {}) {
+    SeriesOutcome out;
+    play(std::move(peer), [&](Fd fd) { return run_series(std::move(fd), limits, out); });
+    return out;
+  }
+  static std::vector<json::object> hear_three(Peer& vmm) {
+    std::vector<json::object> all;
+    for (int i = 0; i < 3; ++i) all.push_back(vmm.hear());
+    return all;
+  }
+  static std::string refusal(std::uint64_t id) { return fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\"}}}}\n", id); }
+};
+
+TEST_F(QmpSeries, IsSentBeforeAnyAnswerAndInItsOrder) {
+  const SeriesOutcome out = outcome([](Peer& vmm) {
+    vmm.greet();
+    const auto all = hear_three(vmm);
+    EXPECT_EQ(all[0].at("execute").get_string(), "a");
+    EXPECT_EQ(all[1].at("execute").get_string(), "b");
+    EXPECT_EQ(all[1].at("arguments").get_object().at("size").to_number<int>(), 7);
+    EXPECT_EQ(all[2].at("execute").get_string(), "c");
+    vmm.answer(all[0], "\"first\"");
+    std::this_thread::sleep_for(5ms);
+    vmm.say("{\"event\": \"STOP\"}\n");
+    vmm.answer(all[1], "\"second\"");
+    vmm.answer(all[2], "\"third\"");
+    vmm.answer(vmm.hear(), "\"next\"");
+  });
+  EXPECT_EQ(out.answers[0], "first");
+  EXPECT_EQ(out.answers[1], "second");
+  EXPECT_EQ(out.answers[2], "third");
+  EXPECT_EQ(out.after, "next");
+}
+
+TEST_F(QmpSeries, ARefusalInTheMiddleIsThatCommandsAlone) {
+  const SeriesOutcome out = outcome([](Peer& vmm) {
+    vmm.greet();
+    const auto all = hear_three(vmm);
+    vmm.answer(all[0], "\"first\"");
+    vmm.say(refusal(vmm.id_of(all[1])));
+    vmm.answer(all[2], "\"third\"");
+    vmm.answer(vmm.hear(), "\"next\"");
+  });
+  EXPECT_EQ(out.answers[0], "first");
+  EXPECT_EQ(out.answers[1], "qmp_error");
+  EXPECT_EQ(out.answers[2], "third");
+  EXPECT_EQ(out.after, "next");
+}
+
+TEST_F(QmpSeries, AnErrorWithoutANumberIsOfTheOldest) {
+  const SeriesOutcome out = outcome([](Peer& vmm) {
+    vmm.greet();
+    const auto all = hear_three(vmm);
+    vmm.answer(all[0], "\"first\"");
+    vmm.say("{\"error\": {\"class\": \"GenericError\", \"desc\": \"not read\"}}\n");
+    vmm.answer(all[2], "\"third\"");
+    vmm.answer(vmm.hear(), "\"next\"");
+  });
+  EXPECT_EQ(out.answers[1], "qmp_error");
+  EXPECT_EQ(out.answers[2], "third");
+}
+
+TEST_F(QmpSeries, AnswersOutOfTurnUnknownOrTwiceGiveTheVmmUp) {
+  using Wrong = std::function<std::uint64_t(Peer&, const std::vector<json::object>&)>;
+  for (const Wrong& wrong : {Wrong([](Peer& vmm, const auto& all) { return vmm.id_of(all[1]); }), Wrong([](Peer&, const auto&) { return std::uint64_t{99}; }),
+                             Wrong([](Peer& vmm, const auto& all) { return vmm.answer(all[0]), vmm.id_of(all[0]); })}) {
+    const SeriesOutcome out = outcome([&](Peer& vmm) {
+      vmm.greet();
+      const auto all = hear_three(vmm);
+      vmm.say(fmt::format("{{\"return\": {{}}, \"id\": {}}}\n", wrong(vmm, all)));
+      vmm.hear();
+    });
+    EXPECT_EQ(out.answers[1], "qmp_protocol");
+    EXPECT_EQ(out.answers[2], "qmp_protocol");
+    EXPECT_EQ(out.after, "qmp_protocol");
+  }
+}
+
+TEST_F(QmpSeries, SilenceGarbageAndTheEndBreakAllThatIsLeftOfIt) {
+  QmpLimits limits;
+  limits.answer = 100ms;
+  const auto after_one = [](const std::function<void(Peer&)>& then) {
+    return [then](Peer& vmm) {
+      vmm.greet();
+      const auto all = hear_three(vmm);
+      vmm.answer(all[0], "\"first\"");
+      then(vmm);
+      vmm.hear();
+    };
+  };
+  const std::pair<std::function<void(Peer&)>, std::string> ends[] = {
+      {[](Peer&) {}, "qmp_timeout"},
+      {[](Peer& vmm) { vmm.say("nonsense\n"); }, "qmp_protocol"},
+      {[](Peer& vmm) { for (int i = 0; i < 40; ++i) vmm.say(std::string(8192, 'x')); }, "qmp_protocol"},
+      {[](Peer& vmm) { vmm.close(); }, "qmp_closed"}};
+  for (const auto& [then, code] : ends) {
+    const SeriesOutcome out = outcome(after_one(then), limits);
+    EXPECT_EQ(out.answers[1], code);
+    EXPECT_EQ(out.answers[2], code);
+    EXPECT_EQ(out.after, code);
+  }
+}
+
+TEST_F(QmpSeries, NobodyElsesCommandComesBetweenAndWhatNobodyWaitsForIsDropped) {
+  play(
+      [](Peer& vmm) {
+        vmm.greet();
+        const auto all = hear_three(vmm);
+        vmm.answer(all[0]);
+        std::this_thread::sleep_for(20ms);  // the other one may not be heard yet
+        vmm.answer(all[1]);
+        vmm.answer(all[2]);
+        auto other = vmm.hear();
+        EXPECT_EQ(other.at("execute").get_string(), "other");
+        vmm.answer(other);
+        const auto dropped = hear_three(vmm);
+        auto next = vmm.hear();  // sent while those are not answered
+        for (const auto& command : dropped) vmm.answer(command, "\"dropped\"");
+        vmm.answer(next, "\"right\"");
+      },
+      [](Fd fd) {
+        return [](Fd socket) -> asio::awaitable<void> {
+          auto client = co_await QmpClient::open(std::move(socket));
+          auto executor = co_await asio::this_coro::executor;
+          std::vector<QmpCommand> commands{{"a"}, {"b"}, {"c"}};
+          bool other = false;
+          {
+            std::vector<QmpCommand> first = commands;
+            auto sent = co_await (*client)->send_together(std::move(first));
+            spawn(executor, [](QmpClient& qmp, bool& done) -> asio::awaitable<void> {
+              auto answer = co_await qmp.execute("other");
+              EXPECT_TRUE(answer.has_value());
+              done = true;
+            }(**client, other));
+            for (std::size_t i = 0; i < 3; ++i) {
+              EXPECT_FALSE(other);
+              auto answer = co_await sent->answer(i);
+              EXPECT_TRUE(answer.has_value());
+            }
+            while (!other) co_await sleep_for(1ms);
+          }
+          {
+            auto sent = co_await (*client)->send_together(std::move(commands));
+            EXPECT_TRUE(sent.has_value());
+          }
+          auto next = co_await (*client)->execute("next");
+          EXPECT_EQ(next.value().get_string(), "right");
         }(std::move(fd));
       });
 }

@@ -73,7 +73,7 @@ class SimVm : public Vm {
     co_return write_all(into, "sim\n");
   }
   Task<> prepare_save(const Fd&) override { co_return nothing_saved(); }
-  Task<> save_devices() override { co_return nothing_saved(); }
+  Task<> save_devices(bool) override { co_return nothing_saved(); }
   Task<wire::MemoryFiles> memory() override { co_return nothing_saved(); }
   Task<> prepare_disk(const Fd&) override { co_return nothing_saved(); }
   Task<> switch_disk() override { co_return nothing_saved(); }
