@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import unittest
 import urllib.parse
 from pathlib import Path
@@ -269,6 +270,17 @@ class Mounted(VolumeTest):
         self.assertEqual(two.output("echo more >>/mnt/data/d/f && cat /mnt/data/d/f"), "kept\nmore")
         self.assertEqual(volume.read("/d/f").body, b"kept\nmore\n")
         self.assertEqual(one.output("ls /mnt/data /mnt/data/d"), "/mnt/data:\nd\n\n/mnt/data/d:\nf")
+
+    def test_one_that_is_unmounted_inside_is_mounted_anew_and_keeps_nobody_busy(self):
+        volume, one, _ = self.both("unmounted")
+        one.output("echo kept >/mnt/data/f")
+        links = lambda: sum("volume.linked" in line and one.id in line for line in self.server.log.read_text(errors="replace").splitlines())
+        before = links()
+        one.output("umount /mnt/data", user="root")
+        self.server.wait_for(lambda: one.run("cat /mnt/data/f 2>/dev/null").stdout == b"kept\n", 30, "the mount to be there again")
+        time.sleep(3)
+        self.assertLessEqual(links() - before, 3)
+        self.assertEqual(one.output("echo more >>/mnt/data/f && cat /mnt/data/f"), "kept\nmore")
 
     def test_one_sandbox_has_several(self):
         self.volume("left"), self.volume("right")
