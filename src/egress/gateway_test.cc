@@ -552,6 +552,25 @@ TEST(Gateway, AnswersServfailWhenASandboxHasUsedUpItsNames) {
   });
 }
 
+TEST(Gateway, AnswersNothingOnANumberThatIsAnothersSocketByThen) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.set(R"({"mode":"open"})");
+    std::vector<Fd> others;
+    gateway.told = [&]() -> asio::awaitable<void> {
+      gateway.sandbox->detach();
+      for (int i = 0; i < 16; ++i) others.emplace_back(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      co_return;
+    };
+    asio::ip::udp::socket guest(executor, {asio::ip::make_address("127.0.0.1"), 0});
+    const std::string query = dns_query(7, "allowed.example", DnsType::a).value();
+    guest.send_to(asio::buffer(query), {asio::ip::make_address("127.0.0.1"), gateway.ports[1]});
+    while (others.empty()) co_await sleep_for(std::chrono::milliseconds(2));
+    co_await sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(guest.available(), 0u) << "an answer went out on a socket that is not the sandbox's";
+  });
+}
+
 TEST(Gateway, AnswersNamesOverUdpWithAddressesThatStay) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
