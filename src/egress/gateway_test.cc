@@ -158,6 +158,34 @@ TEST(Gateway, FramesBodiesAnewBothWays) {
   });
 }
 
+// An upstream may do what it was asked and close: only what can be done twice is asked for again.
+TEST(Gateway, RepeatsOnAnotherConnectionOnlyWhatMayBeDoneTwice) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    std::vector<std::string> seen;
+    auto serve = [&seen](http::Stream& stream) -> asio::awaitable<void> {
+      for (int on_this = 0;; ++on_this) {
+        const std::string head = co_await receive(stream, "\r\n\r\n");
+        if (head.ends_with(">")) co_return;
+        seen.push_back(head.substr(0, head.find(" HTTP")));
+        if (on_this == 1) co_return;
+        co_await send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+      }
+    };
+    gateway.upstream(serve);
+    gateway.set(kHttp);
+    for (const std::string method : {"GET", "POST"}) {
+      auto guest = co_await gateway.dial("a.example.com");
+      co_await send(*guest, "GET /first HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+      EXPECT_TRUE((co_await receive(*guest, "\r\n\r\nok")).starts_with("HTTP/1.1 200 "));
+      co_await send(*guest, method + " /second HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+      const std::string answer = co_await receive(*guest, "\r\n\r\n");
+      EXPECT_TRUE(answer.starts_with(method == "GET" ? "HTTP/1.1 200 " : "HTTP/1.1 502 ")) << method << ": " << answer;
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), method + " /second"), method == "GET" ? 2 : 1);
+    }
+  });
+}
+
 TEST(Gateway, EndsTlsAndPutsTheCredentialInWhereItBelongs) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
