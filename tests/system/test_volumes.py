@@ -151,6 +151,16 @@ class Content(VolumeTest):
             self.assertEqual(Sandbox(self.api, v.id).change(verb)["state"], "succeeded")
             self.assertEqual(v.read("/f").body, b"kept")
 
+    def test_what_was_written_is_there_when_its_machine_dies_at_once(self):
+        v = self.volume("cut-off")
+        v.write("/before", b"x")
+        machine = leaks.vmm_pid(self.server, v.id)
+        self.assertEqual(v.write("/f", b"kept").status, 201)
+        self.assertEqual(v.write("/a/b/g", b"kept too", force="true").status, 201)
+        os.kill(machine, signal.SIGKILL)
+        self.server.wait_for(lambda: v.read("/before").status == 200, 90, "the volume to be back")
+        self.assertEqual((v.read("/f").body, v.read("/a/b/g").body), (b"kept", b"kept too"))
+
     def test_it_outlives_its_machine_and_the_server(self):
         v = self.volume("lasting")
         v.write("/f", b"kept")
