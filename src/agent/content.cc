@@ -140,6 +140,10 @@ Result<Upload::Done> Upload::commit() {
   if ((!in_place_ || options_.mode) && ::fchmod(to.get(), mode) != 0) return fail_errno(errno, fmt::format("change the mode of {}", shown_));
   if (::fsync(to.get()) != 0 && errno != EINVAL) return fail_errno(errno, fmt::format("sync {}", shown_));
   if (!in_place_) TRY_VOID(take_name());
+  if (options_.durable) {
+    const Fd folder(::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder || ::fsync(folder.get()) != 0) return fail_errno(errno, fmt::format("sync the folder of {}", shown_));
+  }
   Done done;
   done.created = !exists_;
   TRY(done.entry, read_entry(folder_.get(), name_.c_str(), shown_));

@@ -25,6 +25,7 @@ struct UploadOptions {
   std::optional<gid_t> group;
   bool parents = false;
   bool follow = true;  // symlinks at the end of the path; else they are refused
+  bool durable = false;  // the name too, not the content alone, outlives the machine once it is committed
 };
 
 // New content for a path. Symlinks are followed to what they name, also when that is not there yet. Normally the content goes to a

@@ -484,11 +484,15 @@ std::vector<std::byte> FuseServer::serve(FuseClient& client, std::span<const std
   FuseCall call(*this, client, head, request.subspan(sizeof head));
   if (!is_done_once(head.opcode)) return call.run();
   {
-    const std::lock_guard hold(client.lock);
+    std::unique_lock hold(client.lock);
+    client.answered.wait(hold, [&] { return !client.under_way.contains(head.unique); });
     if (const auto known = client.answers.find(head.unique); known != client.answers.end()) return known->second;
+    client.under_way.insert(head.unique);
   }
   std::vector<std::byte> answer = call.run();
   const std::lock_guard hold(client.lock);
+  client.under_way.erase(head.unique);
+  client.answered.notify_all();
   if (client.answers.insert_or_assign(head.unique, answer).second) client.order.push_back(head.unique);
   if (client.order.size() > kMostAnswers) {
     client.answers.erase(client.order.front());

@@ -4,12 +4,14 @@
 // kept is in FuseClient.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +32,8 @@ struct FuseClient {
   // Answers to what cannot be done twice, by the request's number: a request whose answer was lost comes again.
   std::map<std::uint64_t, std::vector<std::byte>> answers;
   std::deque<std::uint64_t> order;
+  std::set<std::uint64_t> under_way;  // of these: who comes again meanwhile waits for the answer
+  std::condition_variable answered;
   // Files that it removed and may have open still: they stay until it forgets them.
   std::map<std::uint64_t, Fd> removed;
 };

@@ -227,6 +227,47 @@ class FuseMessages : public FuseTest {
   std::unique_ptr<FuseServer> server_;
 };
 
+TEST_F(FuseMessages, WhatComesAgainWhileItIsDoneIsDoneOnce) {
+  for (std::uint64_t number = 2; number < 400; number += 2) {
+    const std::string called = fmt::format("d{}", number);
+    std::string body(sizeof(fuse_mkdir_in), '\0');
+    body.append(called).push_back('\0');
+    std::atomic<int> ready = 0;
+    int errors[2] = {-1, -1};
+    const auto again = [&](int i) {
+      for (++ready; ready < 2;) continue;
+      errors[i] = error_of(ask(FUSE_MKDIR, FUSE_ROOT_ID, body, number));
+    };
+    std::thread other(again, 1);
+    again(0);
+    other.join();
+    ASSERT_EQ(std::pair(errors[0], errors[1]), std::pair(0, 0)) << called;
+  }
+}
+
+TEST_F(FuseMessages, ANewWireOfAMountEndsTheOneBefore) {
+  VolumeService service(folder_.string(), key());
+  int old_ends[2], new_ends[2], others[2];
+  for (int* ends : {old_ends, others, new_ends}) {
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    ASSERT_TRUE(service.serve(std::make_shared<VolumeWire>(Fd(ends[1])), ends == others ? "sandbox.b" : "sandbox.a"));
+  }
+  const Fd first(old_ends[0]), second(new_ends[0]), other(others[0]);
+  const auto answers = [&](const Fd& end) {
+    struct {
+      fuse_in_header head;
+      fuse_getattr_in in;
+    } asked{};
+    asked.head = {sizeof asked, FUSE_GETATTR, 2, FUSE_ROOT_ID, 0, 0, 0, 0, 0};
+    (void)!::send(end.get(), &asked, sizeof asked, MSG_NOSIGNAL);
+    char room[256];
+    return ::recv(end.get(), room, sizeof room, 0) > 0;
+  };
+  EXPECT_FALSE(answers(first));
+  EXPECT_TRUE(answers(second));
+  EXPECT_TRUE(answers(other));
+}
+
 TEST_F(FuseMessages, WhatIsOutsideHasNoNumber) {
   std::ofstream(dir_.path() / "outside") << "x";
   struct stat st{};

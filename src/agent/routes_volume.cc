@@ -155,7 +155,8 @@ Task<> set_mounts(Agent& agent, http::Exchange& exchange) {
 // `GET /v1/mounts/link?path=PATH` with `Upgrade: fuse`: the way of a mount's requests to its volume. `Space-Mount` names the mounting.
 Task<> link_mount(Agent& agent, http::Exchange& exchange) {
   const auto mount = agent.mounts.find(exchange.target().query_value("path").value_or(""));
-  if (!mount) co_return fail(ErrorKind::not_found, "mount_not_found", "no volume is mounted there", "mount it first");
+  // One that somebody here has unmounted counts as none: the host then has it mounted anew.
+  if (!mount || mount->over()) co_return fail(ErrorKind::not_found, "mount_not_found", "no volume is mounted there", "mount it first");
   CO_TRY(auto wire, VolumeWire::take(exchange, fmt::format("Space-Mount: {}\r\n", mount->id())));
   mount->use(std::move(wire));
   co_return Result<>();

@@ -193,6 +193,7 @@ Result<Volume::Writing> Volume::write(const std::string& path, const Ownership& 
   options.owner = of.uid;
   options.group = of.gid;
   options.follow = false;
+  options.durable = true;
   const std::string inner = fmt::format("{}/{}", through(at.folder), at.name);
   TRY(Upload upload, told_as(Upload::begin(inner, options, 0), inner, path));
   return Writing(std::move(upload), path);

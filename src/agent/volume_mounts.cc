@@ -160,11 +160,12 @@ void VolumeMount::carry_answers(const std::shared_ptr<VolumeWire>& wire) {
     if (answer.empty()) return drop(wire);
     fuse_out_header head{};
     std::memcpy(&head, answer.data(), sizeof head);
+    bool waited_for = false;
     {
       const std::lock_guard hold(state_);
-      if (waiting_.erase(head.unique) == 0) continue;
+      waited_for = !wire->closed() && waiting_.erase(head.unique) > 0;  // what a closed one asked is asked again on the next
     }
-    tell_kernel(device_, answer);
+    if (waited_for) tell_kernel(device_, answer);
   }
 }
 

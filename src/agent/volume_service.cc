@@ -5,7 +5,6 @@
 #include <atomic>
 #include <thread>
 
-
 namespace space::agent {
 namespace {
 
@@ -43,6 +42,9 @@ Result<> VolumeService::serve(std::shared_ptr<VolumeWire> wire, const std::strin
   }
   if (static_cast<std::size_t>(wires_.use_count()) > kMostWires)
     return fail(ErrorKind::resource_exhausted, "too_many_mounts", "this volume is mounted as often as it can be", "unmount it somewhere");
+  std::erase_if(last_, [](const auto& one) { return one.second.expired(); });
+  if (const auto before = last_[client].lock()) before->close();
+  last_[client] = wire;
   auto serving = std::make_shared<Serving>();
   serving->wire = std::move(wire);
   serving->client = server_->client(client);

@@ -41,7 +41,7 @@ std::vector<std::byte> VolumeWire::receive(std::size_t least) {
   std::memcpy(&length, message.data(), sizeof length);
   if (length < least || length > kFuseMessage) return {};
   message.resize(length);
-  if (!fill(std::span(message).subspan(sizeof length))) return {};
+  if (!fill(std::span(message).subspan(sizeof length)) || closed_) return {};
   return message;
 }
 
@@ -55,6 +55,9 @@ bool VolumeWire::send(std::span<const std::byte> bytes) {
   return true;
 }
 
-void VolumeWire::close() { ::shutdown(socket_.get(), SHUT_RDWR); }
+void VolumeWire::close() {
+  closed_ = true;
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
 
 }  // namespace space::agent

@@ -3,6 +3,7 @@
 // from a mounted volume. node carries the bytes between two guests and reads none.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -21,14 +22,16 @@ class VolumeWire {
   static Result<std::shared_ptr<VolumeWire>> take(http::Exchange& exchange, std::string_view header);
   explicit VolumeWire(Fd socket) : socket_(std::move(socket)) {}
 
-  // The next message; empty when the connection is over, or what comes is none.
+  // The next message; empty when the connection is over, what comes is none, or it was closed: what arrived before is dropped then.
   std::vector<std::byte> receive(std::size_t least);
   bool send(std::span<const std::byte> message);  // one caller at a time
   void close();                                   // from any thread; whoever waits returns
+  bool closed() const { return closed_; }
 
  private:
   bool fill(std::span<std::byte> into);
   Fd socket_;
+  std::atomic<bool> closed_ = false;
 };
 
 }  // namespace space::agent

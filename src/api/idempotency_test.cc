@@ -1,5 +1,7 @@
 #include "api/idempotency.h"
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
+
 #include "api/testing.h"
 #include "base/digest.h"
 #include "base/encoding.h"
@@ -96,6 +98,27 @@ TEST_F(IdempotencyTest, CommandsAreMadeOnce) {
   EXPECT_EQ(second.headers.get("Idempotency-Replayed"), "true");
   EXPECT_EQ(with_key("c", "POST", commands, R"({"command":"false"})").status, 422);
   EXPECT_EQ(fake_.count("POST /v1"), 1u);
+}
+
+TEST_F(IdempotencyTest, WhoeverLostTheConnectionFindsTheAnswer) {
+  const std::string commands = "/v1/sandboxes/" + running() + "/commands";
+  http::Request first = request("POST", commands, R"({"command":"true"})");
+  first.headers.set("Idempotency-Key", "lost");
+  fake_.hold = true;
+  (void)run(loop_, [](http::Client& client, http::Request out) -> Task<> {
+    using namespace asio::experimental::awaitable_operators;
+    const auto ended = co_await (client.request(std::move(out)) || sleep_for(std::chrono::milliseconds(200)));
+    EXPECT_EQ(ended.index(), 1u) << "node was still at it when the client went";
+    co_return Result<>();
+  }(*client_, std::move(first)));
+  spin(std::chrono::milliseconds(50));
+  EXPECT_EQ(fake_.count("POST /v1"), 1u);
+  fake_.release();
+  spin(std::chrono::milliseconds(50));
+  const Answer again = with_key("lost", "POST", commands, R"({"command":"true"})");
+  EXPECT_EQ(again.status, 201) << again.text;
+  EXPECT_EQ(again.headers.get("Idempotency-Replayed"), "true");
+  EXPECT_EQ(fake_.count("POST /v1"), 1u) << "it was done once";
 }
 
 TEST_F(IdempotencyTest, UploadsAreComparedByTheirBytes) {

@@ -39,6 +39,11 @@ Task<std::size_t> Observed::read(std::span<std::byte> into) {
   co_return got;
 }
 
+asio::awaitable<void> Observed::disconnected() {
+  if (!keeper_) co_return co_await inner_.disconnected();
+  for (;;) co_await sleep_for(std::chrono::hours(24));  // until it is cancelled
+}
+
 std::string Observed::body_digest() { return hex_encode(digest_.finish()); }
 
 void Observed::hold_answer(std::size_t limit, Keeper keeper) {

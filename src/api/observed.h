@@ -42,7 +42,8 @@ class Observed : public http::Exchange {
   bool started() const override { return held_ || inner_.started(); }
   void abort() override { inner_.abort(); }
   void set_read_timeout(std::chrono::milliseconds time) override { inner_.set_read_timeout(time); }
-  asio::awaitable<void> disconnected() override { return inner_.disconnected(); }
+  // Of a held answer never: whoever lost the connection repeats the request, and shall find what the first one did.
+  asio::awaitable<void> disconnected() override;
   Result<Detached> detach() override { return inner_.detach(); }
   Task<std::unique_ptr<http::ByteStream>> upgrade(std::string protocol, http::Headers headers) override;
 

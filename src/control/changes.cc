@@ -306,7 +306,7 @@ Result<bool> end_sandbox(Session& session, const std::string& id, const std::str
 Result<bool> correct_state(Session& session, const std::string& id, SandboxState state, std::int64_t now_ms) {
   auto sandbox = rows::sandbox(session, id);
   const bool told = state == S::running || state == S::paused || state == S::suspended || state == S::stopped;
-  if (!sandbox || !can_move(sandbox->state, state) || !told || sandbox->state == S::creating || sandbox->state == S::ended) return false;
+  if (!sandbox || !can_move(sandbox->state, state) || !told || sandbox->state == S::creating) return false;
   if (!session.query<long long>("SELECT sequence FROM operations WHERE sandbox = :sandbox AND finished_ms = 0 LIMIT 1", id).empty()) return false;
   move(session, *sandbox, state, "", now_ms);
   return true;

@@ -344,6 +344,16 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   EXPECT_TRUE(fake_.boxes.contains(kept));
 }
 
+// A start whose answer was lost, or an end that was told while the inventory was on its way.
+TEST_F(EngineTest, WhatNodeStillHasOfAnEndedSandboxIsNotThrownAway) {
+  const std::string id = running();
+  EXPECT_TRUE(must(store().end_sandbox(id, "lost")));
+  restart();
+  EXPECT_TRUE(eventually([&] { return state(id) == SandboxState::running; }));
+  EXPECT_TRUE(fake_.boxes.contains(id));
+  EXPECT_EQ(wait(change(OperationKind::pause, id).operation.id).state, OperationState::succeeded);
+}
+
 TEST_F(EngineTest, TimeLimitsDelete) {
   const Accepted accepted = create(1);
   wait(accepted.operation.id);

@@ -205,8 +205,8 @@ Task<> Engine::reconcile() {
 Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now) {
   const auto ours = now.find(there.id);
   const bool nobody = ours == now.end();
-  // One that failed or ended here has no VM any more, whatever node found again.
-  const bool over = !nobody && !ours->second.busy && (ours->second.state == SandboxState::failed || (ours->second.state == SandboxState::ended && there.state != "ended"));
+  // What a create that failed has left. One that ended may have come back, as by a start whose answer was lost, and its disk is somebody's.
+  const bool over = !nobody && !ours->second.busy && ours->second.state == SandboxState::failed;
   if (nobody || over) {
     log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
     auto removed = co_await node_.remove(there.id, new_id());

@@ -75,7 +75,7 @@ class FakeNode {
 
   std::map<std::string, Box> boxes;
   std::vector<std::string> calls;  // "PUT id", in order; data-plane calls too
-  bool hold = false;               // creates are made, their answers wait for `release`
+  bool hold = false;               // creates are made and calls of the data plane come, their answers wait for `release`
   bool hold_before = false;        // creates wait before they are made; a delete ends the waiting
   std::optional<Error> fail_with;  // creates, pauses and resumes
   bool drop_answers = false;       // changes are made, then the connection is cut
@@ -190,6 +190,7 @@ class FakeNode {
   Task<> echo(http::Exchange& exchange) {
     calls.push_back(exchange.method() + " " + exchange.target().raw);
     CO_TRY(const std::string body, co_await exchange.read_body(64 << 20));
+    while (hold && !leaving_) co_await changed_.wait();
     json::object headers;
     for (const auto& [name, value] : exchange.headers().fields()) headers[name] = value;
     json::object out{{"method", exchange.method()}, {"target", exchange.target().raw}, {"headers", std::move(headers)}, {"bytes", body.size()}, {"body", body.substr(0, 1024)}, {"call", calls.size()}};

@@ -79,7 +79,9 @@ Result<std::size_t> prune(Session& session, const Retention& keep, std::int64_t 
   removed += session.exec("DELETE FROM answers WHERE created_ms < :before", now_ms - keep.answers_ms);
   removed += session.exec("DELETE FROM operations WHERE finished_ms > 0 AND finished_ms < :before", now_ms - keep.operations_ms);
   removed += session.exec("DELETE FROM events WHERE time_ms < :before", now_ms - keep.events_ms);
-  removed += session.exec("DELETE FROM settings WHERE created_ms < :before AND sandbox NOT IN (SELECT id FROM sandboxes) AND (text = '' OR sandbox NOT LIKE 'secret:%')", now_ms - keep.answers_ms);
+  // What is kept of something else than a sandbox goes once it says nothing.
+  removed += session.exec("DELETE FROM settings WHERE created_ms < :before AND sandbox NOT IN (SELECT id FROM sandboxes) AND (text = '' OR (sandbox NOT LIKE 'secret:%' AND "
+                          "sandbox NOT LIKE 'mounts-of-snapshot:%'))", now_ms - keep.answers_ms);
   auto total = static_cast<std::size_t>(removed);
   total += prune_beyond(session, "answers", "rowid", "status > 0", keep.max_answers);
   total += prune_beyond(session, "operations", "sequence", "finished_ms > 0", keep.max_operations);

@@ -112,7 +112,7 @@ class Store {
   virtual Task<bool> end_sandbox(std::string id, std::string reason) = 0;
   // Its disk was kept by itself: an event, and nothing else. A sandbox that is not there is none.
   virtual Task<> note_snapshot(std::string id, std::string snapshot) = 0;
-  // node is right about running, paused, suspended or stopped. False: not one of these here, or busy.
+  // node is right about running, paused, suspended or stopped, also where it had ended here. False: no way leads there, or it is busy.
   virtual Task<bool> correct_state(std::string id, SandboxState state) = 0;
 
   virtual Task<Sandbox> find_sandbox(std::string tenant, std::string id) = 0;  // sandbox_not_found, also for another tenant's

@@ -268,6 +268,18 @@ TEST_F(StoreTest, PagesShowEverySandboxOnceWhileOthersComeAndGo) {
   EXPECT_EQ(must(store_->list_sandboxes("default", Page{0, 100}, even)).size(), 13u);
 }
 
+TEST_F(StoreTest, WhatIsKeptOfSecretsAndSnapshotsLastsAsLongAsTheyDo) {
+  const std::string sandbox = running().id, gone = new_id();
+  for (const std::string& of : {sandbox, gone, std::string("secret:s"), std::string("mounts-of-snapshot:s")}) must(store_->put_settings(of, "{}"));
+  clock_.advance(std::chrono::hours(25));
+  must(store_->prune({}));
+  const auto is_kept = [&](const std::string& of) { return !must(store_->find_settings(of)).empty(); };
+  EXPECT_TRUE(is_kept(sandbox) && is_kept("secret:s") && is_kept("mounts-of-snapshot:s"));
+  EXPECT_FALSE(is_kept(gone));
+  for (const char* of : {"secret:s", "mounts-of-snapshot:s"}) must(store_->put_settings(of, ""));
+  EXPECT_EQ(must(store_->prune({})), 2u);
+}
+
 TEST_F(StoreTest, EventsAreInOrderAndNumbersAreNeverUsedTwice) {
   const Sandbox sandbox = running();
   auto events = must(store_->events_after("default", 0, 100));

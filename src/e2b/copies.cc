@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/encoding.h"
+#include "e2b/volumes.h"
 
 namespace space::e2b {
 namespace {
@@ -39,7 +40,7 @@ Task<std::vector<Snapshot>> find_snapshots(State& state, std::string tenant, std
 
 Task<> remove_snapshot(State& state, std::string tenant, std::string id) {
   CO_TRY_VOID(co_await ask_node(state, "DELETE", "/v1/checkpoints/" + percent_encode(id), std::move(tenant)));
-  co_return Result<>();
+  co_return co_await forget_mounts_of_snapshot(state, std::move(id));
 }
 
 Task<control::Sandbox> make_from(State& state, std::string tenant, Snapshot from, CreateBody wanted, std::string document) {

@@ -33,6 +33,12 @@ bool changes_templates(const http::Exchange& exchange) {
   return !(exchange.method() == "DELETE" && path.size() == 2 && path[1] != "tags");
 }
 
+// A volume is shown with its token, which opens it for writing.
+bool gives_token(const http::Exchange& exchange) {
+  const auto& path = exchange.target().segments;
+  return path[0] == "volumes" && path.size() == 2;
+}
+
 // Every route but /health needs a key.
 Task<> identify(State& state, http::Exchange& exchange, const http::Handler& next) {
   if (exchange.target().segments[0] == "health" || is_signed_upload(exchange)) co_return co_await next(exchange);
@@ -42,13 +48,14 @@ Task<> identify(State& state, http::Exchange& exchange, const http::Handler& nex
   }
   std::string secret = key_of(exchange.headers());
   if (secret.empty()) co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY", "`space e2b env` prints what to set");
-  const control::Scope needed = changes_templates(exchange) ? control::Scope::publish : exchange.method() == "GET" ? control::Scope::read : control::Scope::run;
+  const control::Scope needed = changes_templates(exchange) ? control::Scope::publish : exchange.method() == "GET" && !gives_token(exchange) ? control::Scope::read : control::Scope::run;
   CO_TRY(const control::Key key, co_await state.parts.authenticate(std::move(secret), needed));
   if (needed == control::Scope::publish && key.tenant != control::kDefaultTenant)
     co_return fail(ErrorKind::permission_denied, "host_only", "templates are shared by every tenant of this server, and made by those who keep it",
                    fmt::format("use a key of the tenant `{}`", control::kDefaultTenant));
   exchange.attributes["tenant"] = key.tenant;
   exchange.attributes["key"] = key.id;
+  if (key.scopes.allows(control::Scope::run)) exchange.attributes["may_run"] = "yes";
   co_return co_await next(exchange);
 }
 

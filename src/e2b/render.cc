@@ -46,7 +46,7 @@ json::object render_detail(const Found& found, const Tokens& tokens) {
   const Settings& settings = *found.settings;
   json::object out = render_listed(found);
   out["domain"] = nullptr;
-  if (settings.secure) out["envdAccessToken"] = tokens.envd;
+  if (settings.secure && !tokens.envd.empty()) out["envdAccessToken"] = tokens.envd;
   out["allowInternetAccess"] = nullptr;
   if (settings.internet) out["allowInternetAccess"] = *settings.internet;
   if (!settings.network.empty()) out["network"] = settings.network;

@@ -78,7 +78,10 @@ Task<> create_v2(State& state, http::Exchange& exchange) { return create(state, 
 
 Task<> get(State& state, http::Exchange& exchange) {
   CO_TRY(const Found found, co_await find(state, exchange));
-  CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
+  Tokens tokens;  // whoever may only look gets none: with it commands are run
+  if (exchange.attributes.contains("may_run")) {
+    CO_TRY(tokens, co_await tokens_of(state, found.sandbox));
+  }
   co_return co_await reply(exchange, 200, render_detail(found, tokens));
 }
 

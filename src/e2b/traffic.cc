@@ -9,6 +9,7 @@
 #include "e2b/request.h"
 #include "e2b/state.h"
 #include "http/proxy.h"
+#include "wire/file_signature.h"
 
 namespace space::e2b {
 namespace {
@@ -158,11 +159,17 @@ Task<std::optional<Found>> target_sandbox(State& state, std::string id) {
   co_return found;
 }
 
-// Who has not the token wakes nobody. (The in-sandbox protocol's own is known to node, which checks it in any case.)
+// Who has not the token wakes nobody, nor gives a sandbox more time: that of the in-sandbox protocol, or a file's signed URL, on its port,
+// and the traffic token on the others.
 Task<bool> may_wake(State& state, const http::Exchange& exchange, const Found& found, std::uint16_t port) {
-  if (port == kEnvdPort || found.settings->public_traffic) co_return true;
+  const bool envd = port == kEnvdPort;
+  if (envd ? !found.settings->secure : found.settings->public_traffic) co_return true;
   CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
-  co_return equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic);
+  const http::Headers& headers = exchange.headers();
+  if (!envd) co_return equal_constant_time(headers.get(kTrafficHeader), tokens.traffic);
+  if (headers.has("X-Access-Token")) co_return equal_constant_time(headers.get("X-Access-Token"), tokens.envd);
+  const auto& path = exchange.target().segments;
+  co_return path.size() == 1 && path[0] == "files" && wire::is_signed(exchange, tokens.envd);
 }
 
 // The request waits for it.
@@ -202,7 +209,7 @@ Task<> carry_traffic(State& state, http::Exchange& exchange) {
   if (!(*found)->running) {
     const auto may = co_await may_wake(state, exchange, **found, to->port);
     if (!may) co_return co_await exchange.reply(error_answer(may.error()));
-    if (!*may) co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", *to);
+    if (!*may) co_return co_await refuse(exchange, 403, to->port == kEnvdPort ? "The access token is missing or wrong" : "The traffic access token is missing or wrong", *to);
     auto woken = co_await awake(state, std::move(**found));
     if (!woken) co_return co_await exchange.reply(error_answer(woken.error()));
     **found = std::move(*woken);

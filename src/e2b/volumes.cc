@@ -170,4 +170,10 @@ Task<std::vector<VolumeMount>> mounts_of_snapshot(State& state, std::string tena
   co_return out;
 }
 
+Task<> forget_mounts_of_snapshot(State& state, std::string snapshot) {
+  CO_TRY(const std::string text, co_await state.parts.store.find_settings(note_of(snapshot)));
+  if (text.empty()) co_return Result<>();
+  co_return co_await state.parts.store.put_settings(note_of(snapshot), "");  // and it is swept in a day
+}
+
 }  // namespace space::e2b

@@ -30,5 +30,6 @@ Task<> mount_volumes(State& state, control::Sandbox sandbox, std::vector<VolumeM
 // A snapshot's memory has the mounts of its sandbox; so have those that are made of it, as far as the volumes are there.
 Task<> keep_mounts_of_snapshot(State& state, std::string snapshot, std::vector<VolumeMount> mounts);
 Task<std::vector<VolumeMount>> mounts_of_snapshot(State& state, std::string tenant, std::string snapshot);
+Task<> forget_mounts_of_snapshot(State& state, std::string snapshot);
 
 }  // namespace space::e2b

@@ -78,7 +78,7 @@ asio::awaitable<std::string> answer_dns(std::shared_ptr<Sandbox> sandbox, std::s
   co_return answer(DnsCode::no_error, addresses);
 }
 
-asio::awaitable<void> answer_datagrams(std::shared_ptr<Sandbox> sandbox, int socket) {
+asio::awaitable<void> answer_datagrams(std::shared_ptr<Sandbox> sandbox, int socket, const bool& closed) {
   ask_for_packet_info(socket);
   std::array<char, kLongestDnsQuery + 1> buffer;
   for (int i = 0; i < kMostDatagrams; ++i) {
@@ -97,6 +97,7 @@ asio::awaitable<void> answer_datagrams(std::shared_ptr<Sandbox> sandbox, int soc
     if (n < 0) co_return;
     std::string asked(buffer.data(), static_cast<std::size_t>(n));
     std::string reply = co_await answer_dns(sandbox, std::move(asked), true);
+    if (closed) co_return;
     if (reply.empty()) continue;
     keep_source(message);
     iovec out{reply.data(), reply.size()};

@@ -13,7 +13,8 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kLongestHead = 64 << 10, kMostFields = 100, kMostAnswerFields = 200;
+constexpr std::size_t kLongestHead = 64 << 10, kMostFields = 100;
+constexpr std::size_t kLongestAnswerHead = 128 << 10, kMostAnswerFields = 200;  // a byte of HPACK can stand for 4 KiB
 constexpr int kMostInterim = 16;
 constexpr std::size_t kPiece = 64 << 10;
 constexpr std::size_t kMostInflated = 32 << 20;
@@ -301,7 +302,8 @@ void Http2Session::guest_stream_closed(std::int32_t guest_id) {
 int Http2Session::answer_field(std::int32_t upstream_id, std::string_view name, std::string_view value) {
   Http2Stream* stream = by_upstream(upstream_id);
   if (!stream) return 0;
-  if (stream->answer.size() >= kMostAnswerFields) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  stream->answer_bytes += name.size() + value.size();
+  if (stream->answer_bytes > kLongestAnswerHead || stream->answer.size() >= kMostAnswerFields) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   stream->answer.emplace_back(name, value);
   return 0;
 }

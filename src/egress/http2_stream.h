@@ -60,6 +60,7 @@ struct Http2Stream {
   bool guest_open = true, upstream_open = false;
   int status = 0;
   Fields answer;                // of the upstream: the head's fields, later the trailers'
+  std::size_t answer_bytes = 0;  // of all of them, interim answers' too
   bool answered = false;        // the guest has the head
   int interim = 0;              // answers of status 1xx so far
   bool refused = false;         // answered by the gateway itself

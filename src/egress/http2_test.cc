@@ -52,8 +52,12 @@ struct Peer {
       if (code != 0) static_cast<Peer*>(self)->streams[id].reset = true;
       return 0;
     });
-    if (server) nghttp2_session_server_new(&session, callbacks, this);
-    else nghttp2_session_client_new(&session, callbacks, this);
+    nghttp2_option* option = nullptr;
+    nghttp2_option_new(&option);
+    nghttp2_option_set_max_send_header_block_length(option, 1 << 20);
+    if (server) nghttp2_session_server_new2(&session, callbacks, this, option);
+    else nghttp2_session_client_new2(&session, callbacks, this, option);
+    nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
     nghttp2_submit_settings(session, 0, nullptr, 0);
   }
@@ -228,6 +232,36 @@ TEST(Http2, FindsASecretInACompressedAnswerToo) {
     EXPECT_EQ(peer.streams[whole].body.find("s3cr3t"), std::string::npos);
     EXPECT_NE(peer.streams[whole].body.find("line 1000 of *****************\n"), std::string::npos);
     EXPECT_FALSE(peer.streams[broken].ended);
+  });
+}
+
+// Of a field that it repeats, an upstream sends a byte, and the gateway keeps four thousand.
+TEST(Http2, TakesNoAnswerWhoseHeadGrowsWithoutEnd) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    auto repeats = [](http::Stream& stream) -> asio::awaitable<void> {
+      Peer peer(stream, true);
+      peer.on_end = [&](std::int32_t id) {
+        Fields head{{":status", "200"}};
+        for (int i = peer.field(id, ":path") == "/v1/long" ? 50 : 25; i > 0; --i) head.emplace_back("x-again", std::string(3900, 'v'));
+        const auto nv = views(head);
+        nghttp2_submit_response(peer.session, id, nv.data(), nv.size(), nullptr);
+      };
+      const auto never = [] { return false; };
+      co_await peer.drive(never);
+    };
+    gateway.upstream(repeats, "a.example.com", "h2");
+    gateway.set(kHttps);
+    auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    Peer peer(*guest, false);
+    const std::int32_t refused = peer.request(get(gateway, "/v1/long")), taken = peer.request(get(gateway, "/v1/large"));
+    const auto over = [&] { return (peer.streams[refused].ended || peer.streams[refused].reset) && (peer.streams[taken].ended || peer.streams[taken].reset); };
+    co_await peer.drive(over);
+    EXPECT_TRUE(peer.streams[refused].reset);
+    EXPECT_TRUE(peer.streams[taken].ended);
+    EXPECT_EQ(peer.field(taken, ":status"), "200");
   });
 }
 

@@ -23,6 +23,9 @@ tl::unexpected<Error> upstream_error(std::string_view code, std::string message)
   return fail(ErrorKind::unavailable, code, std::move(message), "try again later");
 }
 
+// RFC 9110, section 9.2.2. Anything else may have been done already, though no answer came.
+bool may_be_repeated(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "PUT" || method == "DELETE"; }
+
 // A body's buffer: large for what is long, so that several TLS records go with one system call.
 std::size_t piece_for(const http::Head& head) {
   if (head.framing != http::Framing::sized) return kPiece;
@@ -84,7 +87,7 @@ asio::awaitable<HttpExchange::Outcome> HttpExchange::run(const Injection& inject
       co_await (upload() && respond());
     }
     // A kept connection that the upstream closed while the request was on its way: once more, on a new one.
-    if (outcome_.refusal && reused && bodyless && !heard_ && attempt == 0 && !flow_.is_cut()) {
+    if (outcome_.refusal && reused && bodyless && may_be_repeated(request_.method) && !heard_ && attempt == 0 && !flow_.is_cut()) {
       outcome_.refusal.reset();
       upstream_.drop();
       continue;

@@ -108,7 +108,7 @@ Result<> Sandbox::serve(std::vector<Fd> fds) {
       const auto [error] = co_await s->dns_udp.async_wait(asio::posix::stream_descriptor::wait_read, kAsTuple);
       const auto self = w.lock();
       if (error || s->closed || !self) co_return;
-      co_await answer_datagrams(self, s->dns_udp.native_handle());
+      co_await answer_datagrams(self, s->dns_udp.native_handle(), s->closed);
     }
   }(sockets, weak));
   return {};

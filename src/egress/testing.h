@@ -69,6 +69,9 @@ class Gateway {
                    return true;
                  },
                  nullptr, [this](int) -> Result<Endpoint> { return dialled_; }};
+    services_.told = [this]() -> asio::awaitable<void> {
+      if (told) co_await told();
+    };
     sandbox = std::make_shared<Sandbox>(services_, "sandboxsandboxsandbox123");
     std::vector<Fd> sockets;
     sockets.push_back(Fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
@@ -144,6 +147,7 @@ class Gateway {
   std::uint16_t upstream_port = 0;
   std::string resolves_to = "127.0.0.1";
   std::chrono::milliseconds names_after{0};  // the resolver takes that long
+  std::function<asio::awaitable<void>()> told;  // while the parent hears of a new name
 
  private:
   asio::awaitable<void> answer_names() {

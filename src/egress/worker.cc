@@ -1,5 +1,7 @@
 #include "egress/worker.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -27,6 +29,17 @@ std::vector<std::string> texts_at(const json::object& body, std::string_view key
     for (const json::value& item : value->get_array())
       if (item.is_string()) out.emplace_back(item.get_string());
   return out;
+}
+
+// What guests and upstreams together make it keep ends this worker, which another follows, and not the machine. (A sanitizer's own maps are
+// larger than any limit.)
+void limit_memory() {
+#ifndef SPACE_SANITIZED
+  const auto machine = static_cast<rlim_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+  const rlim_t most = std::max<rlim_t>(machine / 4, 1ULL << 30);
+  const rlimit data{most, most};
+  if (::setrlimit(RLIMIT_DATA, &data) != 0) log::warn("egress.memory_not_limited", {{"error", fail_errno(errno, "limit the worker's memory").value()}});
+#endif
 }
 
 json::object counters_json(const Counters& c, const Budget& budget, std::size_t open) {
@@ -185,6 +198,7 @@ int run_worker(Fd channel, std::string_view log_level) {
     files.rlim_cur = files.rlim_max;
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
+  limit_memory();
   // Buffers of tens of kilobytes come and go with every piece that passes: their memory is not given back and faulted in each time.
   ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
   ::mallopt(M_TOP_PAD, 1 << 20);

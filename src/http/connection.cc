@@ -65,6 +65,18 @@ Connection::Connection(const asio::any_io_executor& executor, std::shared_ptr<Se
         reset();
       }) {}
 
+Connection::~Connection() { set_waiting(false); }
+
+void Connection::set_waiting(bool waiting) {
+  if (waiting == place_.has_value()) return;
+  if (waiting) {
+    place_ = core_->waiting.insert(core_->waiting.end(), this);
+  } else {
+    core_->waiting.erase(*place_);
+    place_.reset();
+  }
+}
+
 void Connection::reset() {
   broken_ = true;
   stream_->reset();
@@ -72,6 +84,7 @@ void Connection::reset() {
 
 void Connection::cut() {
   if (std::exchange(cut_, true)) return;
+  set_waiting(false);
   reset();
   cancel_signal.emit(asio::cancellation_type::terminal);
 }
@@ -117,6 +130,7 @@ asio::awaitable<BodyReader::Piece> Connection::read_body(BodyReader& body, std::
 
 asio::awaitable<void> Connection::run() {
   try {
+    set_waiting(true);
     read_watch_.set(core_->options.head_timeout);
     const auto ready = co_await stream_->handshake();
     read_watch_.clear();
@@ -131,7 +145,9 @@ asio::awaitable<void> Connection::run() {
 
 asio::awaitable<void> Connection::serve() {
   for (;;) {
+    set_waiting(!cut_);
     auto head = co_await read_head();
+    set_waiting(false);
     if (!head) {
       co_await refuse(std::move(head).error());
       co_return;

@@ -4,6 +4,7 @@
 #include <array>
 #include <ctime>
 #include <boost/asio/cancellation_signal.hpp>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -16,11 +17,14 @@
 
 namespace space::http {
 
+class Connection;
+
 // What all connections of one server share.
 struct ServerCore {
   Handler handler;
   Options options;
   bool stopping = false;
+  std::list<Connection*> waiting;  // for the head of a request, the longest first
   const std::string& date();  // the Date header's value, made once a second
 
  private:
@@ -31,6 +35,9 @@ struct ServerCore {
 class Connection {
  public:
   Connection(const asio::any_io_executor& executor, std::shared_ptr<ServerCore> core, std::unique_ptr<Stream> stream, Peer peer);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   asio::awaitable<void> run();  // ends when the connection is over
   void finish_up();             // the server stops: closes when idle, else after the current exchange
@@ -52,6 +59,7 @@ class Connection {
   asio::cancellation_signal cancel_signal;
 
  private:
+  void set_waiting(bool waiting);
   asio::awaitable<void> serve();
   Task<std::optional<Head>> read_head();
   asio::awaitable<bool> serve_one(Head head);  // true: another request may follow
@@ -60,6 +68,7 @@ class Connection {
   asio::awaitable<void> close_gently();
 
   std::shared_ptr<ServerCore> core_;
+  std::optional<std::list<Connection*>::iterator> place_;  // in `waiting`
   std::unique_ptr<Stream> stream_;
   Peer peer_;
   InBuffer in_;

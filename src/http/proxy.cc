@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t kPiece = 128 << 10;
 constexpr std::size_t kLongestProblem = 2048;
 
+tl::unexpected<Error> client_gone() { return fail(ErrorKind::cancelled, "client_gone", "the client closed the connection"); }
+
 struct Piece {
   std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kPiece);
   std::span<std::byte> room() { return {bytes.get(), kPiece}; }
@@ -72,7 +74,7 @@ Task<> carry_request(Exchange& exchange, ClientStream& upstream) {
   }
   if (upstream_takes) co_await upstream.finish_request();
   co_await exchange.disconnected();
-  co_return fail(ErrorKind::cancelled, "client_gone", "the client closed the connection");
+  co_return client_gone();
 }
 
 Task<> carry_upgrade(Exchange& exchange, ClientStream& upstream, const Response& response, std::string protocol) {
@@ -126,9 +128,12 @@ Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
     upstream->set_body_timeout(std::chrono::milliseconds(0));
   }
   if (!protocol.empty()) {
-    CO_TRY(const Response response, co_await upstream->head());
+    // What the client sends ahead stays in its connection's buffer.
+    auto answered = co_await (upstream->head() || exchange.disconnected());
+    if (answered.index() == 1) co_return client_gone();
+    CO_TRY(const Response response, std::get<0>(std::move(answered)));
     if (response.status == 101) co_return co_await carry_upgrade(exchange, *upstream, response, std::move(protocol));
-    co_return co_await carry_body(exchange, *upstream, response, options);
+    co_return co_await until_disconnected(exchange, carry_body(exchange, *upstream, response, options));
   }
   // The first to end decides, and takes the other with it: the answer is complete (or cannot be), or the client is gone.
   // Whatever `upstream` has not finished by then is cut with it.

@@ -163,6 +163,7 @@ TEST(Proxy, AClientThatGoesAwayCancelsTheOtherSide) {
     Chain chain(executor, back);
     int expected = 0;
     for (const char* request : {"GET /events HTTP/1.1\r\nHost: a\r\n\r\n", "GET /head HTTP/1.1\r\nHost: a\r\n\r\n",
+                                "GET /head HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "GET /events HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
                                 "PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc", "PUT /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
       RawClient client(executor, chain.front.port);
       co_await client.send(request);

@@ -124,7 +124,11 @@ asio::awaitable<void> Server::State::accept_from(std::shared_ptr<Listener> liste
 }
 
 void Server::State::add(Fd socket, const sockaddr_storage& address, const std::shared_ptr<TlsContext>& tls) {
-  if (connections.size() >= core->options.max_connections) return refuse_full(std::move(socket));
+  if (connections.size() >= core->options.max_connections) {
+    // Whoever asks for nothing gives way: connections without a request keep nobody out.
+    if (core->waiting.empty()) return refuse_full(std::move(socket));
+    core->waiting.front()->cut();
+  }
   full_said = false;
   Peer peer = peer_of(socket, address, core->options.body_timeout);
   auto adopted = adopt_socket(executor, std::move(socket));

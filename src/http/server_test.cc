@@ -317,19 +317,43 @@ TEST(Server, RefusesMoreConnectionsThanItMayHave) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Options options;
     options.max_connections = 2;
-    RunningServer server(executor, echo, options);
+    bool over = false;
+    const Handler waits = [&over](Exchange& exchange) -> Task<> {
+      while (!over && exchange.target().raw == "/x") co_await sleep_for(milliseconds(2));
+      co_return co_await echo(exchange);
+    };
+    RunningServer server(executor, waits, options);
     RawClient a(executor, server.port), b(executor, server.port);
     co_await a.send(kGet);
-    co_await a.read_until("/x ");
     co_await b.send(kGet);
-    co_await b.read_until("/x ");
+    co_await sleep_for(milliseconds(50));
     RawClient c(executor, server.port);
     EXPECT_TRUE((co_await c.read_until("\r\n\r\n")).starts_with("HTTP/1.1 503 "));
-    a.close();
-    while (server.server.connections() == 2) co_await sleep_for(milliseconds(2));
-    RawClient d(executor, server.port);
-    co_await d.send(kGet);
-    EXPECT_TRUE((co_await d.read_until("/x ")).starts_with("HTTP/1.1 200 "));
+    over = true;
+    EXPECT_TRUE((co_await a.read_until("/x ")).starts_with("HTTP/1.1 200 "));
+    EXPECT_TRUE((co_await b.read_until("/x ")).starts_with("HTTP/1.1 200 "));
+  });
+}
+
+TEST(Server, OneThatAsksForNothingGivesWay) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Options options;
+    options.max_connections = 2;
+    RunningServer server(executor, echo, options);
+    RawClient served(executor, server.port);
+    co_await served.send(kGet);
+    co_await served.read_until("/x ");
+    std::vector<std::unique_ptr<RawClient>> silent;
+    for (int i = 0; i < 20; ++i) {
+      silent.push_back(std::make_unique<RawClient>(executor, server.port));
+      co_await silent.back()->send(i % 2 == 0 ? "" : "GET /unfinished HTTP/1.1\r\nHost:");
+      co_await sleep_for(milliseconds(5));
+      EXPECT_LE(server.server.connections(), 2U);
+    }
+    RawClient client(executor, server.port);
+    co_await client.send(kGet);
+    EXPECT_TRUE((co_await client.read_until("/x ")).starts_with("HTTP/1.1 200 "));
+    EXPECT_EQ(co_await served.read_to_end(), "") << "the one that waited longest went first";
   });
 }
 

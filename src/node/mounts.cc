@@ -127,12 +127,15 @@ void Mounts::make_link(const std::shared_ptr<Sandbox>& sandbox, const VolumeMoun
   link.machine = sandbox->machine.id;
   link.busy = true;
   auto work = [](std::shared_ptr<Mounts> self, std::shared_ptr<Sandbox> from, VolumeMount which, std::shared_ptr<Sandbox> to, std::string name) -> asio::awaitable<void> {
+    const auto began = Clock::now();
     auto done = co_await self->carry(from, which, to, name);
     Link& ended = self->links_[name];
     if (!done) log::warn("volume.not_linked", {{"sandbox", from->record.id}, {"volume", which.volume}, {"error", done.error()}});
     ended.works = ended.busy = false;
     ended.failure = done ? std::nullopt : std::optional(done.error());
-    ended.again = Clock::now() + (done ? milliseconds(0) : milliseconds(kTryAgain));
+    // A link that ends at once while both run was ended by a guest, which could keep this process busy with it.
+    const bool by_guest = runs(*from) && runs(*to) && Clock::now() - began < kTryAgain;
+    ended.again = Clock::now() + (done && !by_guest ? milliseconds(0) : milliseconds(kTryAgain));
     self->changed_.notify_all();
   };
   spawn(executor_, work(shared_from_this(), sandbox, mount, volume, key));

@@ -15,6 +15,7 @@
 #include "node/access.h"
 #include "node/open_stream.h"
 #include "node/routes.h"
+#include "wire/file_signature.h"
 
 namespace space::node {
 namespace {
@@ -71,11 +72,9 @@ Result<> check(const http::Exchange& exchange, const Method& method, const Token
   }
   if (method.check == Check::token) return refused("unauthorized access, please provide a valid access token");
   const http::Target& target = exchange.target();
-  const std::string signature = target.query_value("signature").value_or(""), expiry = target.query_value("signature_expiration").value_or("");
-  const std::string wanted = file_signature(target.query_value("path").value_or(""), exchange.method() == "POST" ? "write" : "read",
-                                            target.query_value("username").value_or(""), key.token(TokenKey::kEnvd, record), expiry);
-  if (signature.empty()) return refused("missing signature query parameter");
-  if (!equal_constant_time(signature, wanted)) return refused("invalid signature");
+  const std::string expiry = target.query_value("signature_expiration").value_or("");
+  if (target.query_value("signature").value_or("").empty()) return refused("missing signature query parameter");
+  if (!wire::is_signed(exchange, key.token(TokenKey::kEnvd, record))) return refused("invalid signature");
   if (!expiry.empty() && has_expired(expiry)) return refused("signature is already expired");
   return {};
 }
@@ -107,11 +106,13 @@ Task<> serve(http::Exchange& exchange, RouteParts& parts, std::string path) {
   const std::string& id = exchange.param("id");
   const SandboxPtr sandbox = is_id(id) ? parts.sandboxes.find(id) : nullptr;
   const auto no_sandbox = [&](const char* message) { return json::object{{"sandboxId", id}, {"message", message}}; };
-  if (!sandbox || !sandbox->agent()) co_return co_await answer(exchange, 502, no_sandbox("The sandbox was not found"));
+  if (!sandbox) co_return co_await answer(exchange, 502, no_sandbox("The sandbox was not found"));
   if (auto allowed = check(exchange, *method, parts.tokens, sandbox->record); !allowed) {
     json::object body{{"message", allowed.error().message}};
     co_return co_await answer(exchange, 401, std::move(body));
   }
+  // To ask for its agent is to use it: not before that is allowed.
+  if (!sandbox->agent()) co_return co_await answer(exchange, 502, no_sandbox("The sandbox was not found"));
   std::string target = path;
   if (const std::size_t mark = exchange.target().raw.find('?'); mark != std::string::npos) target += exchange.target().raw.substr(mark);
   auto done = co_await relay(exchange, sandbox, std::move(target), *method, parts.executor);

@@ -12,6 +12,7 @@
 #include "http/sse.h"
 #include "node/access.h"
 #include "node/testing.h"
+#include "wire/file_signature.h"
 
 namespace space::node {
 namespace {
@@ -402,7 +403,9 @@ TEST_F(RoutesTest, SdkTrafficNeedsTheSandboxesToken) {
     Envd envd = co_await envd_of(w), other = co_await envd_of(w);
     EXPECT_NE(envd.token, other.token);
     EXPECT_EQ(co_await envd.status("GET", "/health"), 204);
+    const auto used = w.sandboxes.find(envd.id)->used;
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List"), 401);
+    EXPECT_EQ(w.sandboxes.find(envd.id)->used, used) << "who may not use it keeps it from no rest";
     const http::Headers right{{"X-Access-Token", envd.token}, {"X-API-KEY", "secret"}, {"Authorization", "Basic cm9vdDo="}}, wrong{{"X-Access-Token", other.token}};
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &wrong), 401);
     EXPECT_TRUE(w.agent.attached.empty());
@@ -425,13 +428,13 @@ TEST_F(RoutesTest, SignedUrlsOfFilesAreGoodForWhatTheySay) {
     const auto target = [&](const std::string& path, const std::string& signature, const std::string& more = {}) {
       return "/files?path=" + percent_encode(path) + "&username=user&signature=" + percent_encode(signature) + more;
     };
-    const std::string good = file_signature("a b", "read", "user", envd.token, "");
+    const std::string good = wire::file_signature("a b", "read", "user", envd.token, "");
     EXPECT_EQ(co_await envd.status("GET", target("a b", good)), 200);
     EXPECT_EQ(co_await envd.status("GET", target("other", good)), 401);
     EXPECT_EQ(co_await envd.status("POST", target("a b", good)), 401);
     EXPECT_EQ(co_await envd.status("GET", target("a b", good, "&signature_expiration=99999999999")), 401);
-    EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "99999999999"), "&signature_expiration=99999999999")), 200);
-    EXPECT_EQ(co_await envd.status("GET", target("a b", file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")), 401);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "99999999999"), "&signature_expiration=99999999999")), 200);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")), 401);
     const http::Headers wrong{{"X-Access-Token", "x"}};
     EXPECT_EQ(co_await envd.status("GET", target("a b", good), &wrong), 401);
   });
@@ -449,7 +452,7 @@ TEST_F(RoutesTest, SdkTrafficToWhatCannotAnswerIs502) {
 
 TEST(Tokens, TheSignatureIsThatOfE2b) {
   // The example of E2B's own documentation of signatures.
-  EXPECT_EQ(file_signature("hello.txt", "read", "user", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0", ""), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
+  EXPECT_EQ(wire::file_signature("hello.txt", "read", "user", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0", ""), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
 }
 
 }  // namespace

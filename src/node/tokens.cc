@@ -78,12 +78,4 @@ Result<> TokenKey::check_attach(const SandboxRecord& record, std::string_view se
   return fail(ErrorKind::gone, "token_expired", "the attach token has expired", "ask for a new one: POST …/commands/{session}/token");
 }
 
-std::string file_signature(std::string_view path, std::string_view operation, std::string_view user, std::string_view token, std::string_view expiry) {
-  std::string message = fmt::format("{}:{}:{}:{}", path, operation, user, token);
-  if (!expiry.empty()) message += fmt::format(":{}", expiry);
-  std::string text = base64_encode(sha256(message));
-  while (text.ends_with('=')) text.pop_back();
-  return "v1_" + text;
-}
-
 }  // namespace space::node

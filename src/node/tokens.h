@@ -45,7 +45,4 @@ class TokenKey {
   Secret key_;  // 32 bytes
 };
 
-// E2B's signature of a file's URL: "v1_" and SHA-256 over path, operation ("read" or "write"), user, token and, with one, the expiry.
-std::string file_signature(std::string_view path, std::string_view operation, std::string_view user, std::string_view token, std::string_view expiry);
-
 }  // namespace space::node

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import leaks
-from space_server import TEMPLATES, ServerTest
+from space_server import BINARY, TEMPLATES, ServerTest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adversarial"))
 from puppet import Puppet, descriptors, name_of  # noqa: E402
@@ -152,6 +152,14 @@ class Confinement(ServerTest):
             # Whoever traced it hides its end from the warden for a moment, which then leaves a zombie; nobody traces VMMs but tests.
             self.assertIn(state_of(pid), ("Z", None))
         self.assertEqual(self.sandbox.output("echo others live"), "others live")
+
+    def test_a_worker_of_the_gateway_gets_a_quarter_of_the_memory(self):
+        if b"__asan_init" in Path(BINARY).read_bytes():
+            self.skipTest("a sanitizer needs more")
+        worker = next(iter(leaks.children(self.server.role_pid("egress"))))
+        limits = {line[:26].strip(): line[26:].split()[1] for line in Path(f"/proc/{worker}/limits").read_text().splitlines()[1:]}
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        self.assertEqual(limits["Max data size"], str(max(machine // 4, 1 << 30)))
 
     def test_a_vmm_is_held_by_limits(self):
         limits = {line[:26].strip(): line[26:].split()[1] for line in Path(f"/proc/{leaks.vmm_pid(self.server, self.sandbox.id)}/limits").read_text().splitlines()[1:]}

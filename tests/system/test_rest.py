@@ -71,6 +71,18 @@ class Rest(ServerTest):
             self.assertEqual(self.api.call("GET", port).body, b"served\n")
             self.assertEqual(self.api.operation(operation["id"])["state"], "succeeded")
 
+    def test_who_has_not_the_token_of_the_in_sandbox_protocol_wakes_nobody(self):
+        with self.api.create(idle_suspend_s=3600) as sandbox:
+            token = self.api.ok("GET", f"/sandboxes/{sandbox.id}")["envdAccessToken"]
+            sandbox.change("suspend")
+            stranger, way = self.api.with_key(None), {"E2b-Sandbox-Id": sandbox.id, "E2b-Sandbox-Port": "49983"}
+            for method, path, more in (("GET", "/health", {}), ("POST", "/process.Process/List", {}), ("GET", "/files?path=/etc/hostname&username=root&signature=v1_x", {}),
+                                       ("GET", "/health", {"X-Access-Token": "0" * 64})):
+                self.assertEqual(stranger.call(method, path, headers={**way, **more}).status, 403, (path, more))
+            self.assertEqual(sandbox.get()["state"], "suspended")
+            self.assertEqual(stranger.call("GET", "/health", headers={**way, "X-Access-Token": token}).status, 204)
+            self.assertEqual(sandbox.get()["state"], "running")
+
     def test_traffic_by_e2bs_headers_wakes_it_too(self):
         with self.api.create(idle_suspend_s=3600) as sandbox:
             sandbox.run("mkdir /tmp/w && echo served > /tmp/w/f")

@@ -177,6 +177,17 @@ class Separation(ServerTest):
             except OSError:
                 pass  # nothing more came
 
+    def test_by_e2bs_api_a_key_that_may_only_look_gets_no_token(self):
+        looks = self.api.with_key(self.api.ok("POST", "/v1/keys", {"name": "looks", "scopes": ["read"]})["key"])
+        volume = self.api.ok("POST", "/volumes", {"name": "separation"})
+        self.addCleanup(lambda: self.api.call("DELETE", f"/volumes/{volume['volumeID']}"))
+        self.assertIn("envdAccessToken", self.api.ok("GET", f"/sandboxes/{self.sandbox.id}"), "the control")
+        seen = looks.ok("GET", f"/sandboxes/{self.sandbox.id}")
+        self.assertEqual((seen["sandboxID"], [name for name, value in seen.items() if "oken" in name and value]), (self.sandbox.id, []))
+        self.assertEqual(looks.call("GET", f"/volumes/{volume['volumeID']}").status, 403)
+        for shown in looks.ok("GET", "/volumes") + looks.ok("GET", "/v2/sandboxes"):
+            self.assertEqual([name for name in shown if "oken" in name], [])
+
     def test_zz_the_victim_noticed_nothing(self):
         self.assertEqual(self.sandbox.get()["state"], "running")
         self.assertEqual(self.sandbox.read("/tmp/kept"), b"ours")

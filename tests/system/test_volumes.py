@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import unittest
 import urllib.parse
 from pathlib import Path
@@ -181,6 +182,16 @@ class Content(VolumeTest):
             self.assertEqual(Sandbox(self.api, v.id).change(verb)["state"], "succeeded")
             self.assertEqual(v.read("/f").body, b"kept")
 
+    def test_what_was_written_is_there_when_its_machine_dies_at_once(self):
+        v = self.volume("cut-off")
+        v.write("/before", b"x")
+        machine = leaks.vmm_pid(self.server, v.id)
+        self.assertEqual(v.write("/f", b"kept").status, 201)
+        self.assertEqual(v.write("/a/b/g", b"kept too", force="true").status, 201)
+        os.kill(machine, signal.SIGKILL)
+        self.server.wait_for(lambda: v.read("/before").status == 200, 90, "the volume to be back")
+        self.assertEqual((v.read("/f").body, v.read("/a/b/g").body), (b"kept", b"kept too"))
+
     def test_it_outlives_its_machine_and_the_server(self):
         v = self.volume("lasting")
         v.write("/f", b"kept")
@@ -305,6 +316,17 @@ class Mounted(VolumeTest):
         self.assertEqual(two.output("echo more >>/mnt/data/d/f && cat /mnt/data/d/f"), "kept\nmore")
         self.assertEqual(volume.read("/d/f").body, b"kept\nmore\n")
         self.assertEqual(one.output("ls /mnt/data /mnt/data/d"), "/mnt/data:\nd\n\n/mnt/data/d:\nf")
+
+    def test_one_that_is_unmounted_inside_is_mounted_anew_and_keeps_nobody_busy(self):
+        volume, one, _ = self.both("unmounted")
+        one.output("echo kept >/mnt/data/f")
+        links = lambda: sum("volume.linked" in line and one.id in line for line in self.server.log.read_text(errors="replace").splitlines())
+        before = links()
+        one.output("umount /mnt/data", user="root")
+        self.server.wait_for(lambda: one.run("cat /mnt/data/f 2>/dev/null").stdout == b"kept\n", 30, "the mount to be there again")
+        time.sleep(3)
+        self.assertLessEqual(links() - before, 3)
+        self.assertEqual(one.output("echo more >>/mnt/data/f && cat /mnt/data/f"), "kept\nmore")
 
     def test_one_sandbox_has_several(self):
         self.volume("left"), self.volume("right")
