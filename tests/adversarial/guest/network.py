@@ -26,7 +26,8 @@ def tcp(address, port, say=b"CANARY-ESCAPE", family=socket.AF_INET, wait=2.0):
             s.connect((address, port))
             s.sendall(say)
             try:
-                return "answer " + repr(s.recv(100))
+                answer = s.recv(100)
+                return f"answer {answer!r}" if answer else "connected, closed"
             except OSError as error:
                 return "connected, " + type(error).__name__
     except OSError as error:
