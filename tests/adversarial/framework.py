@@ -56,7 +56,7 @@ class Trial:
     def __init__(self, attack, world, condition=""):
         self.attack, self.world, self.condition = attack, world, condition
         self.controls, self.attempts, self.notes, self.figures = [], [], [], {}
-        self.error, self.seconds = None, 0.0
+        self.error, self.seconds, self.timings = None, 0.0, set()
 
     # What attacks call.
 
@@ -65,6 +65,11 @@ class Trial:
 
     def attempt(self, what, reached, detail=""):
         self.attempts.append((what, bool(reached), str(detail)[:300]))
+
+    def timing(self, what, over, detail=""):
+        """An attempt whose detector is a clock: besides the attack it sees whatever else the machine does."""
+        self.timings.add(what)
+        self.attempt(what, over, detail)
 
     def note(self, text):
         self.notes.append(str(text)[:600])
@@ -113,6 +118,12 @@ class Trial:
             self.error = f"{type(error).__name__}: {error}"[:500]
             self.trace = traceback.format_exc()
         self.seconds = time.monotonic() - begun
+
+    @property
+    def only_took_long(self):
+        """What was reached, it was by a clock alone."""
+        reached = [what for what, hit, _ in self.attempts if hit]
+        return bool(reached) and not self.error and self.timings.issuperset(reached)
 
     @property
     def covered(self):

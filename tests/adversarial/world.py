@@ -289,7 +289,7 @@ class Meter:
             if after is not None:
                 base = max(base, after.quantile(share))
             t.figure(f"neighbour's {name}, ms before and during", f"{base * 1000:.0f}, {now * 1000:.0f} (x{now / base:.2f})")
-            t.attempt(f"the neighbour's {name} is more than {bar} times as long", now > base * bar, f"{base * 1000:.0f} to {now * 1000:.0f} ms, {len(during.times)} times")
+            t.timing(f"the neighbour's {name} is more than {bar} times as long", now > base * bar, f"{base * 1000:.0f} to {now * 1000:.0f} ms, {len(during.times)} times")
 
 
 LISTENER = """
