@@ -94,9 +94,8 @@ class Sandboxes {
   Task<Done> snapshot(std::string id, SnapshotOrder order);
   // sandboxes_path.cc. Copies one path out of a checkpoint's or snapshot's disk into the running sandbox.
   Task<Done> restore_path(std::string id, std::string checkpoint, std::string path, std::string into);
+  std::int64_t disk_mark(const std::string& id) const;  // changes when its disk is written to; 0 for none
   // How often its disk is kept by itself (0: never), and how many of those stay.
-  // Changes when its disk is written to; 0 for none.
-  std::int64_t disk_mark(const std::string& id) const;
   Task<Done> set_snapshots(std::string id, std::int64_t every_s, std::int64_t keep);
   Task<> set_mounts(std::string id, std::vector<VolumeMount> mounts);
   std::vector<std::shared_ptr<Sandbox>> with_mounts() const;
