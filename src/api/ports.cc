@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "api/keyring.h"
 #include "api/observed.h"
 #include "api/waking.h"
 #include "base/digest.h"
@@ -71,16 +72,20 @@ class Ports {
     http::ProxyOptions options;
     options.drop_prefix = "Space-";
     std::optional<control::Key> key;
-    if (exchange.headers().get("Authorization").starts_with("Bearer sk_")) {
+    const std::string secret = bearer(exchange.headers());
+    if (secret.starts_with("sk_") || secret.starts_with("e2b_")) {
       auto found = co_await services_.keys.authenticate(exchange.headers());
       if (found)
         key = std::move(*found);
       else if (!co_await is_public(address))  // the server behind a public port may have keys of its own that begin alike
         co_return tl::unexpected(found.error());
+      else if (found.error().code != "key_unknown" && found.error().code != "key_malformed")
+        options.drop_headers.emplace_back("Authorization");  // ours all the same, without the scope or of before
     }
     std::string token(exchange.headers().get(kTrafficToken));
     if (token.empty()) token = exchange.headers().get(kE2bToken);
     options.drop_headers.emplace_back(kE2bToken);
+    if (looks_like_key(exchange.headers().get("X-API-KEY"))) options.drop_headers.emplace_back("X-API-KEY");
     std::string tenant;
     bool by_token = false;
     if (key) {

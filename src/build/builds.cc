@@ -371,7 +371,7 @@ asio::awaitable<void> Builds::forget_layers_on(std::string tenant, std::string r
     JsonReader r(item.get_object());
     r.ignore_unknown();
     const std::string id = r.text("id", 1, 64), name = r.text("name", 0, 128, ""), of = r.text("template_digest", 0, 100, "");
-    if (!r.done() || !name.starts_with(kLayerName) || of != digest->as_string()) continue;
+    if (!r.done() || !is_layer(name) || of != digest->as_string()) continue;
     std::vector<std::string> keys;
     for (const auto& [place, layer] : layers_.all())
       if (layer.tenant == tenant && layer.checkpoint == id) keys.push_back(layer.key);
@@ -413,7 +413,7 @@ Task<> Builds::remove_leftovers() {
       const std::string id = one.text("id", 1, 64), name = one.text("name", 0, 128, "");
       if (!one.done() || kept.contains(id)) continue;
       const bool ended = name.starts_with("build-") && builds_.contains(name.substr(6)) && !live_.contains(name.substr(6));
-      if (ended || name.starts_with(kLayerName)) (void)co_await forget_checkpoint(tenant, id);
+      if (ended || is_layer(name)) (void)co_await forget_checkpoint(tenant, id);
     }
   }
   co_return Result<>();

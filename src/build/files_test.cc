@@ -85,6 +85,16 @@ TEST_F(BuildFilesTest, ARecordComesBackAndAnUnreadableOneIsLeftOut) {
   EXPECT_TRUE(files.log(build.id).value().empty());
 }
 
+// What is taken for a build's own is hidden, and removed when nobody needs it.
+TEST(BuildNames, PeopleMayCallTheirCheckpointsAlike) {
+  EXPECT_TRUE(is_layer(kLayerName + std::string(16, 'a')));
+  for (const std::string& name : {"build-" + new_id(), "publish-" + new_id(), kLayerName + std::string("0123456789abcdef")}) EXPECT_TRUE(is_of_builds(name)) << name;
+  for (const char* name : {"build-layer-2", "build-layer-", "build-layer-0123456789abcdeg", "build-cache", "publish-me", "build-", "", "nightly"}) {
+    EXPECT_FALSE(is_layer(name)) << name;
+    EXPECT_FALSE(is_of_builds(name)) << name;
+  }
+}
+
 TEST_F(BuildFilesTest, LayersUsedLongestAgoGo) {
   Layers layers(dir.path() / "layers");
   for (int i = 0; i < 5; ++i) layers.put({std::string(63, 'k') + std::to_string(i), "acme", new_id(), 1, i});

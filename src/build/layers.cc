@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/random.h"
 
 namespace space::build {
 namespace {
@@ -14,6 +15,20 @@ constexpr std::size_t kBytes = 4 << 20, kMost = 10'000;
 std::string place(const std::string& tenant, const std::string& key) { return tenant + "/" + key; }
 
 }  // namespace
+
+bool is_layer(std::string_view checkpoint) {
+  constexpr std::size_t kDigits = 16;
+  if (!checkpoint.starts_with(kLayerName)) return false;
+  checkpoint.remove_prefix(std::string_view(kLayerName).size());
+  return checkpoint.size() == kDigits && checkpoint.find_first_not_of("0123456789abcdef") == checkpoint.npos;
+}
+
+bool is_of_builds(std::string_view checkpoint) {
+  if (is_layer(checkpoint)) return true;
+  for (const std::string_view prefix : {"build-", "publish-"})
+    if (checkpoint.starts_with(prefix) && is_id(checkpoint.substr(prefix.size()))) return true;
+  return false;
+}
 
 Result<> Layers::load() {
   all_.clear();

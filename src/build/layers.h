@@ -6,13 +6,17 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 
 namespace space::build {
 
-inline constexpr const char* kLayerName = "build-layer-";  // of checkpoints; the key's first digits follow
+inline constexpr const char* kLayerName = "build-layer-";  // of checkpoints; the key's first 16 digits follow
+// By their names: people may call theirs "build-layer-2" or "build-cache".
+bool is_layer(std::string_view checkpoint);
+bool is_of_builds(std::string_view checkpoint);  // a layer, or taken for a moment by a build or a publishing
 
 struct Layer {
   std::string key, tenant, checkpoint;

@@ -166,11 +166,16 @@ void Engine::pump() {
 
 // One operation of the lane; the next one queues up behind those of other sandboxes.
 asio::awaitable<void> Engine::run_lane(std::string sandbox) {
+  const OperationKind kind = lanes_[sandbox].current->operation.kind;
   co_await carry_out(lanes_[sandbox].current);
   --running_;
   Lane& lane = lanes_[sandbox];
   lane.current.reset();
-  if (auto reason = std::exchange(lane.end_reason, std::nullopt)) spawn(executor_, ended_by_itself(sandbox, *reason));
+  if (auto reason = std::exchange(lane.end_reason, std::nullopt)) {
+    // What was told while another machine was being made may be the end of the one before: the inventory knows.
+    if (kind == OperationKind::start || kind == OperationKind::restore) reconciles_.ring();
+    else spawn(executor_, ended_by_itself(sandbox, *reason));
+  }
   if (!lane.waiting.empty()) {
     lane.queued = true;
     ready_.push_back(sandbox);

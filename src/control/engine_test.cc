@@ -354,6 +354,24 @@ TEST_F(EngineTest, WhatNodeStillHasOfAnEndedSandboxIsNotThrownAway) {
   EXPECT_EQ(wait(change(OperationKind::pause, id).operation.id).state, OperationState::succeeded);
 }
 
+TEST_F(EngineTest, TheEndOfTheMachineBeforeIsNotThatOfTheOneThatWasStarted) {
+  const std::string id = running();
+  ASSERT_TRUE(eventually([&] { return process_->node.reachable(); }));
+  spin(milliseconds(20));
+  EXPECT_TRUE(must(store().end_sandbox(id, "vmm_exited")));  // by the inventory, before it was told
+  fake_.hold = true;
+  const Operation start = change(OperationKind::start, id).operation;
+  ASSERT_TRUE(eventually([&] { return fake_.count("POST") == 1; }));
+  fake_.end(id, "vmm_exited");
+  spin(milliseconds(50));
+  fake_.release();
+  EXPECT_EQ(wait(start.id).state, OperationState::succeeded);
+  spin(milliseconds(50));
+  EXPECT_EQ(state(id), SandboxState::running);
+  const auto events = must(store().events_after("default", 0, 100));
+  EXPECT_EQ(std::ranges::count(events, "sandbox.ended", &Event::type), 1) << "it ended once";
+}
+
 TEST_F(EngineTest, TimeLimitsDelete) {
   const Accepted accepted = create(1);
   wait(accepted.operation.id);

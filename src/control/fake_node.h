@@ -32,6 +32,7 @@ class FakeNode {
     add("DELETE", "/v1/sandboxes/{id}", &FakeNode::remove);
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
     add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
+    add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("GET", "/v1/sandboxes", &FakeNode::list);
     add("GET", "/v1/info", &FakeNode::info);
@@ -75,7 +76,7 @@ class FakeNode {
 
   std::map<std::string, Box> boxes;
   std::vector<std::string> calls;  // "PUT id", in order; data-plane calls too
-  bool hold = false;               // creates are made and calls of the data plane come, their answers wait for `release`
+  bool hold = false;               // creates are made, calls of the data plane and changes come; their answers wait for `release`
   bool hold_before = false;        // creates wait before they are made; a delete ends the waiting
   std::optional<Error> fail_with;  // creates, pauses and resumes
   bool drop_answers = false;       // changes are made, then the connection is cut
@@ -124,6 +125,7 @@ class FakeNode {
     const std::string id = exchange.param("id");
     calls.push_back("POST " + id);
     CO_TRY_VOID(co_await exchange.read_body(4096));
+    while (hold && !leaving_) co_await changed_.wait();
     if (fail_with) co_return fail(*fail_with);
     if (!boxes.contains(id)) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox", "");
     boxes[id].state = state;

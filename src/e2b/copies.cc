@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/encoding.h"
+#include "build/layers.h"
 #include "e2b/volumes.h"
 
 namespace space::e2b {
@@ -27,7 +28,7 @@ Task<std::string> ask_node(State& state, std::string method, std::string target,
 
 Task<std::vector<Snapshot>> snapshots_of(State& state, std::string tenant, std::string sandbox) {
   CO_TRY(std::vector<Snapshot> all, co_await control::list_checkpoints(state.parts.node, std::move(tenant), std::move(sandbox)));
-  std::erase_if(all, [](const Snapshot& one) { return one.name.starts_with("build-") || one.name.starts_with("publish-"); });  // a build's own
+  std::erase_if(all, [](const Snapshot& one) { return build::is_of_builds(one.name); });
   std::reverse(all.begin(), all.end());
   co_return all;
 }

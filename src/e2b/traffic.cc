@@ -123,6 +123,13 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
     if (!equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic)) co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", to);
     options.set_headers.set("Space-Traffic-Token", tokens.traffic);
   }
+  // A key of this server's that a client sends along is not the guest's to see.
+  const std::string_view authorization = exchange.headers().get("Authorization");
+  if (const std::size_t space = authorization.find(' '); space != authorization.npos && http::equal_no_case(authorization.substr(0, space), "Bearer")) {
+    std::string secret(authorization.substr(space + 1));
+    const auto ours = co_await state.parts.authenticate(std::move(secret), control::Scope::read);
+    if (ours) options.drop_headers.emplace_back("Authorization");
+  }
   const std::string host(exchange.headers().get("Host"));
   const std::string& mask = found.settings->mask_host;
   options.set_headers.set("Space-Port-Host", mask.empty() ? host : masked(mask, to.port));

@@ -88,6 +88,23 @@ class Ports(SandboxTest):
         self.assertEqual(headers["x-own"], "kept")
         self.assertNotIn(self.key, text.decode())
 
+    def test_the_guest_sees_no_key_in_whatever_form(self):
+        e2b = self.api.ok("POST", "/v1/keys", {"name": "e2b", "form": "e2b"})["key"]
+        looks = self.api.ok("POST", "/v1/keys", {"name": "looks", "scopes": ["read"]})["key"]
+        for public in (False, True):
+            self.api.ok("PUT" if public else "DELETE", f"{self.sandbox.path}/public-ports/8080")
+            for headers in ([("Authorization", f"Bearer {e2b}")], [("Authorization", f"bearer {self.key}")], [("Authorization", f"Bearer {self.key}"), ("X-API-KEY", e2b)]):
+                status, text = self.ask(self.path(), key=False, headers=headers)
+                self.assertEqual(status, 200, (public, text))
+                self.assertNotIn(e2b, text.decode())
+                self.assertNotIn(self.key, text.decode())
+        self.assertNotIn(looks, self.ask(self.path(), key=False, headers=[("Authorization", f"Bearer {looks}")])[1].decode())
+        self.api.ok("DELETE", f"{self.sandbox.path}/public-ports/8080")
+        status, text = self.ask("/", key=False, headers=[("E2b-Sandbox-Id", self.sandbox.id), ("E2b-Sandbox-Port", "8080"), ("Authorization", f"Bearer {self.key}"),
+                                                         ("E2b-Traffic-Access-Token", self.api.ok("POST", f"{self.sandbox.path}/traffic-token")["token"])])
+        self.assertEqual(status, 200, text)
+        self.assertNotIn(self.key, text.decode())
+
     def test_by_host_name(self):
         host = f"8080-{self.sandbox.id}.{DOMAIN}"
         status, text = self.ask("/v1/version?not=ours", host=host)
