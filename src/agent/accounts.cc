@@ -21,7 +21,8 @@ std::optional<std::uint32_t> number(std::string_view text) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // The highest value means "leave it as it is" to chown and setresuid: nobody's id.
-  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value == std::numeric_limits<std::uint32_t>::max()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value == std::numeric_limits<std::uint32_t>::max())
+    return std::nullopt;
   return value;
 }
 
@@ -49,7 +50,7 @@ void each_line(std::string_view text, std::size_t fields, F each) {
 
 std::string read_regular(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat st{};
+  struct stat st = {};
   if (!fd || ::fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return {};
   return read_fd(fd, Accounts::kMostBytes).value_or("");
 }
@@ -101,7 +102,8 @@ Identity Accounts::identity(const User& user) const {
   for (const Group& group : groups_) {
     if (identity.groups.size() >= kMostGroups) break;
     const bool member = std::find(group.members.begin(), group.members.end(), user.name) != group.members.end();
-    if (member && std::find(identity.groups.begin(), identity.groups.end(), group.gid) == identity.groups.end()) identity.groups.push_back(group.gid);
+    if (member && std::find(identity.groups.begin(), identity.groups.end(), group.gid) == identity.groups.end())
+      identity.groups.push_back(group.gid);
   }
   return identity;
 }
@@ -118,7 +120,7 @@ std::string_view Accounts::group_name(gid_t gid) const {
 
 AccountFiles::Stamp AccountFiles::stamp_of(const std::string& path) {
   const auto ns = [](const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
-  struct stat st{};
+  struct stat st = {};
   if (::stat(path.c_str(), &st) != 0) return {};
   return {st.st_dev, st.st_ino, st.st_size, ns(st.st_mtim), ns(st.st_ctim)};
 }

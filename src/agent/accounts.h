@@ -41,8 +41,8 @@ class Accounts {
   // By name, else by number. Unknown: invalid_argument/unknown_user.
   Result<User> find(std::string_view name) const;
   std::optional<gid_t> group_id(std::string_view name_or_number) const;
-  Identity identity(const User& user) const;      // with supplementary groups, at most 256
-  std::string_view user_name(uid_t uid) const;    // "" when there is none
+  Identity identity(const User& user) const;    // with supplementary groups, at most 256
+  std::string_view user_name(uid_t uid) const;  // "" when there is none
   std::string_view group_name(gid_t gid) const;
 
  private:
@@ -60,7 +60,8 @@ class Accounts {
 // The files as they are now: read again only when their state changed. For the loop.
 class AccountFiles {
  public:
-  explicit AccountFiles(std::string passwd = "/etc/passwd", std::string group = "/etc/group") : passwd_(std::move(passwd)), group_(std::move(group)) {}
+  explicit AccountFiles(std::string passwd = "/etc/passwd", std::string group = "/etc/group")
+      : passwd_(std::move(passwd)), group_(std::move(group)) {}
   std::shared_ptr<const Accounts> current();
 
  private:

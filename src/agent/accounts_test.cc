@@ -116,7 +116,8 @@ TEST(Ranges, FollowTheRfc) {
   EXPECT_FALSE(std::get<0>(range("bytes=10-", 10)));
   EXPECT_FALSE(std::get<0>(range("bytes=-0", 10)));
   EXPECT_FALSE(std::get<0>(range("bytes=0-", 0)));
-  for (const char* ignored : {"", "bytes=", "bytes=-", "bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=0-1,3-4", "bytes=1-99999999999999999999999"})
+  for (const char* ignored :
+       {"", "bytes=", "bytes=-", "bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=0-1,3-4", "bytes=1-99999999999999999999999"})
     EXPECT_EQ(range(ignored, 10), std::tuple(true, 0u, 10u)) << ignored;
 }
 

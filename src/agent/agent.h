@@ -30,7 +30,7 @@ struct Agent {
   std::unique_ptr<Guest> guest;
   Loads loads;
   std::string boot_id;
-  VolumeMounts mounts;    // volumes that this guest uses
+  VolumeMounts mounts;                              // volumes that this guest uses
   VolumeService volume{kVolumeFolder, kVolumeKey};  // the one that it is
   bool allow_any_peer = false;
   BlockingPool pool{4};

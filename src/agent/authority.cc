@@ -18,7 +18,7 @@ constexpr std::size_t kLargestBundle = 8 << 20;
 Result<Fd> open_own(const std::string& path) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
-    struct stat st{};
+    struct stat st = {};
     if (fd && ::fstat(fd.get(), &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_uid == ::geteuid()) {
       if ((st.st_mode & 07777) != 0644 && ::fchmod(fd.get(), 0644) != 0) return fail_errno(errno, path);
       return fd;
@@ -29,7 +29,7 @@ Result<Fd> open_own(const std::string& path) {
 }
 
 Result<std::size_t> size_of(const Fd& fd) {
-  struct stat st{};
+  struct stat st = {};
   if (::fstat(fd.get(), &st) != 0) return fail_errno(errno, "stat");
   return static_cast<std::size_t>(st.st_size);
 }

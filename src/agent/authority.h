@@ -10,8 +10,8 @@
 
 namespace space::agent {
 
-inline constexpr std::size_t kAuthorityBlock = 4096;  // templates/base/customize leaves room for it
-inline constexpr std::size_t kLongestAuthority = 3584;  // bytes of PEM
+inline constexpr std::size_t kAuthorityBlock = 4096;                                   // templates/base/customize leaves room for it
+inline constexpr std::size_t kLongestAuthority = 3584;                                 // bytes of PEM
 inline constexpr const char* kAuthorityBundle = "/etc/ssl/certs/ca-certificates.crt";  // Debian's; its end is the block
 inline constexpr const char* kAuthorityFile = "/usr/local/share/ca-certificates/space-egress.crt";  // update-ca-certificates(8) reads it
 

@@ -38,7 +38,7 @@ TEST_F(AuthorityTest, ReplacesTheBlockWhereItIs) {
   std::string room = "# SPACE egress gateway";
   room.resize(kAuthorityBlock, ' ');
   put_bundle(kOthers + room);
-  struct stat before{}, after{};
+  struct stat before = {}, after = {};
   ASSERT_EQ(::stat((root_ + kAuthorityBundle).c_str(), &before), 0);
   for (const std::string& pem : {kOne, kTwo, kOne, kTwo}) {
     ASSERT_TRUE(install_authority(root_, pem));
@@ -77,7 +77,8 @@ TEST_F(AuthorityTest, MakesWhatIsMissingAndFollowsNoLink) {
 }
 
 TEST_F(AuthorityTest, RefusesWhatIsNoCertificate) {
-  for (const std::string& pem : {std::string("no certificate"), std::string("-----BEGIN PRIVATE KEY-----\n"), kOne + std::string(kAuthorityBlock, 'a')})
+  for (const std::string& pem :
+       {std::string("no certificate"), std::string("-----BEGIN PRIVATE KEY-----\n"), kOne + std::string(kAuthorityBlock, 'a')})
     EXPECT_EQ(install_authority(root_, pem).error().code, "invalid_field");
   EXPECT_FALSE(fs::exists(root_ + kAuthorityBundle));
 }

@@ -23,7 +23,8 @@ constexpr int kDeviceWait_ms = 2'000;
 Result<> mount_at(const char* type, const char* target, unsigned long flags, const char* options = nullptr) {
   ::mkdir(target, 0755);
   // devtmpfs may have been mounted by the kernel.
-  if (::mount(type, target, type, flags, options) != 0 && errno != EBUSY) return fail_errno(errno, fmt::format("mount {} on {}", type, target));
+  if (::mount(type, target, type, flags, options) != 0 && errno != EBUSY)
+    return fail_errno(errno, fmt::format("mount {} on {}", type, target));
   return {};
 }
 
@@ -33,13 +34,14 @@ void warn_if(const Result<>& result, std::string_view step) {
 
 Result<> insert_module(const std::string& path, const std::string& arguments) {
   TRY(const Fd fd, open_file(path, O_RDONLY));
-  if (::syscall(SYS_finit_module, fd.get(), arguments.c_str(), 0) != 0 && errno != EEXIST) return fail_errno(errno, fmt::format("insert {}", path));
+  if (::syscall(SYS_finit_module, fd.get(), arguments.c_str(), 0) != 0 && errno != EEXIST)
+    return fail_errno(errno, fmt::format("insert {}", path));
   return {};
 }
 
 // The disk appears when its driver has looked at it, which may be a moment after the driver was inserted.
 void wait_for_device(const char* device) {
-  struct stat st{};
+  struct stat st = {};
   for (int waited = 0; waited < kDeviceWait_ms && ::stat(device, &st) != 0; ++waited) ::usleep(1'000);
 }
 
@@ -102,7 +104,10 @@ void mount_rest() {
   warn_if(mount_at("tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755,size=20%"), "run");
   ::mkdir("/run/lock", 01777);
   ::chmod("/run/lock", 01777);
-  for (const auto& [target, link] : {std::pair{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"}, {"/proc/self/fd/1", "/dev/stdout"}, {"/proc/self/fd/2", "/dev/stderr"}})
+  for (const auto& [target, link] : {std::pair{"/proc/self/fd", "/dev/fd"},
+                                     {"/proc/self/fd/0", "/dev/stdin"},
+                                     {"/proc/self/fd/1", "/dev/stdout"},
+                                     {"/proc/self/fd/2", "/dev/stderr"}})
     (void)!::symlink(target, link);
   // /tmp stays on the disk: it may grow large, and memory is what a sandbox has least of.
   ::mkdir("/tmp", 01777);

@@ -87,7 +87,10 @@ Result<> add_address(const Fd& socket, unsigned index, int family, const char* t
   address.ifa_flags = IFA_F_PERMANENT | (family == AF_INET6 ? IFA_F_NODAD : 0);
   address.ifa_index = index;
   const auto bytes = address_bytes(family, text);
-  return Message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, address).add(IFA_LOCAL, bytes).add(IFA_ADDRESS, bytes).send(socket, fmt::format("add {}", text));
+  return Message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, address)
+      .add(IFA_LOCAL, bytes)
+      .add(IFA_ADDRESS, bytes)
+      .send(socket, fmt::format("add {}", text));
 }
 
 Result<> add_default_route(const Fd& socket, unsigned index, int family, const char* gateway) {
@@ -97,7 +100,10 @@ Result<> add_default_route(const Fd& socket, unsigned index, int family, const c
   route.rtm_protocol = RTPROT_BOOT;
   route.rtm_scope = RT_SCOPE_UNIVERSE;
   route.rtm_type = RTN_UNICAST;
-  return Message(RTM_NEWROUTE, NLM_F_CREATE, route).add(RTA_GATEWAY, address_bytes(family, gateway)).add(RTA_OIF, index).send(socket, fmt::format("route over {}", gateway));
+  return Message(RTM_NEWROUTE, NLM_F_CREATE, route)
+      .add(RTA_GATEWAY, address_bytes(family, gateway))
+      .add(RTA_OIF, index)
+      .send(socket, fmt::format("route over {}", gateway));
 }
 
 Result<> add_neighbour(const Fd& socket, unsigned index, int family, const char* text) {

@@ -14,8 +14,9 @@ namespace space::agent {
 class UserGroup {
  public:
   // No tree: every process is the agent's neighbour. `groups` tells the process groups to stop.
-  UserGroup(asio::any_io_executor executor, std::function<std::vector<pid_t>()> groups) : executor_(std::move(executor)), groups_(std::move(groups)) {}
-  Result<> open(const std::string& folder);  // "/sys/fs/cgroup/user"
+  UserGroup(asio::any_io_executor executor, std::function<std::vector<pid_t>()> groups)
+      : executor_(std::move(executor)), groups_(std::move(groups)) {}
+  Result<> open(const std::string& folder);         // "/sys/fs/cgroup/user"
   int descriptor() const { return folder_.get(); }  // -1 without a tree
 
   // Returns when all of it stands still: unavailable/freeze_failed when that takes more than 5 s.

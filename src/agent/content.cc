@@ -13,12 +13,14 @@
 namespace space::agent {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMostLinks = 40;                  // as the kernel
 constexpr std::uint64_t kFlushEvery = 8 << 20;  // starts the disk early, so that the last sync has little left
 
 tl::unexpected<Error> not_a_file(const std::string& path, mode_t mode) {
-  if (S_ISDIR(mode)) return fail(ErrorKind::invalid_argument, "is_a_directory", fmt::format("{} is a folder", path), "name a file in it, or list it");
-  return fail(ErrorKind::invalid_argument, "not_a_file", fmt::format("{} is a device, a pipe or a socket", path), "use it from a command in the sandbox");
+  if (S_ISDIR(mode))
+    return fail(ErrorKind::invalid_argument, "is_a_directory", fmt::format("{} is a folder", path), "name a file in it, or list it");
+  return fail(ErrorKind::invalid_argument, "not_a_file", fmt::format("{} is a device, a pipe or a socket", path),
+              "use it from a command in the sandbox");
 }
 
 bool is_refused(int error) { return error == EACCES || error == EPERM || error == EROFS || error == ENOENT; }
@@ -137,7 +139,8 @@ Result<Upload::Done> Upload::commit() {
     return fail_errno(errno, fmt::format("change the owner of {}", shown_));
   // Rights of a set-uid file are not inherited by bytes from outside.
   const mode_t mode = options_.mode.value_or(exists_ ? before_.st_mode & 0777 : 0644);
-  if ((!in_place_ || options_.mode) && ::fchmod(to.get(), mode) != 0) return fail_errno(errno, fmt::format("change the mode of {}", shown_));
+  if ((!in_place_ || options_.mode) && ::fchmod(to.get(), mode) != 0)
+    return fail_errno(errno, fmt::format("change the mode of {}", shown_));
   if (::fsync(to.get()) != 0 && errno != EINVAL) return fail_errno(errno, fmt::format("sync {}", shown_));
   if (!in_place_) TRY_VOID(take_name());
   if (options_.durable) {
@@ -162,7 +165,8 @@ Result<> Upload::take_name() {
       return fail_errno(errno, fmt::format("name {}", shown_));
     }
   }
-  if (::renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) return fail_errno(errno, fmt::format("rename to {}", shown_));
+  if (::renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0)
+    return fail_errno(errno, fmt::format("rename to {}", shown_));
   temporary_.clear();
   return {};
 }

@@ -14,7 +14,7 @@ namespace space::agent {
 
 struct OpenedFile {
   Fd file;
-  struct stat status{};
+  struct stat status = {};
 };
 // A regular file, symlinks followed. Folder: is_a_directory; device, pipe, socket: not_a_file (and it is not opened).
 Result<OpenedFile> open_for_reading(const std::string& path);
@@ -24,7 +24,7 @@ struct UploadOptions {
   std::optional<uid_t> owner;  // only root may give files away
   std::optional<gid_t> group;
   bool parents = false;
-  bool follow = true;  // symlinks at the end of the path; else they are refused
+  bool follow = true;    // symlinks at the end of the path; else they are refused
   bool durable = false;  // the name too, not the content alone, outlives the machine once it is committed
 };
 
@@ -54,15 +54,15 @@ class Upload {
   Result<> open_temporary();
   Result<> take_name();
 
-  std::string shown_;    // the path that was asked for
-  Fd folder_;            // of the target, O_PATH
-  std::string name_;     // in that folder
-  Fd existing_;          // open for writing, when there is one
-  struct stat before_{};
+  std::string shown_;  // the path that was asked for
+  Fd folder_;          // of the target, O_PATH
+  std::string name_;   // in that folder
+  Fd existing_;        // open for writing, when there is one
+  struct stat before_ = {};
   bool exists_ = false;
   bool in_place_ = false;
   bool truncated_ = false;
-  Fd file_;              // what is written to, unless in place
+  Fd file_;                // what is written to, unless in place
   std::string temporary_;  // its name while it has one
   UploadOptions options_;
   std::uint64_t written_ = 0, flushing_ = 0;

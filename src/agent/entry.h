@@ -14,7 +14,7 @@ namespace space::agent {
 
 struct Entry {
   std::string path;  // raw bytes, absolute
-  struct stat status{};
+  struct stat status = {};
   std::optional<std::string> target;  // of a symlink
 };
 

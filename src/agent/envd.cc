@@ -90,7 +90,9 @@ Result<EnvdUser> envd_user(Agent& agent, std::string_view name) {
   EnvdUser out;
   out.accounts = agent.accounts.current();
   auto found = agent.find_user(name);
-  if (!found) return fail(ErrorKind::unauthenticated, "unauthenticated", fmt::format("invalid username: '{}'", is_utf8(name) ? name.substr(0, 64) : "?"));
+  if (!found)
+    return fail(ErrorKind::unauthenticated, "unauthenticated",
+                fmt::format("invalid username: '{}'", is_utf8(name) ? name.substr(0, 64) : "?"));
   out.user = std::move(*found);
   return out;
 }
@@ -110,14 +112,17 @@ Result<std::string> envd_path(const Agent& agent, const User& user, std::string_
   if (given.empty()) return agent.settings.default_cwd.empty() ? user.home : agent.settings.default_cwd;
   if (given.starts_with('/')) return std::string(given);
   if (given == "~" || given.starts_with("~/")) return joined(user.home, given.substr(1));
-  if (given.starts_with('~')) return fail(ErrorKind::invalid_argument, "invalid_argument", "a path can start at the user's own home alone", "write the absolute path");
+  if (given.starts_with('~'))
+    return fail(ErrorKind::invalid_argument, "invalid_argument", "a path can start at the user's own home alone",
+                "write the absolute path");
   return joined(user.home, given);
 }
 
 Result<json::object> envd_entry(const std::string& path, const Accounts& accounts) {
   auto entry = read_entry(AT_FDCWD, path.c_str(), path);
   if (!entry) {
-    if (entry.error().kind == ErrorKind::not_found) return fail(ErrorKind::not_found, "not_found", fmt::format("path '{}' does not exist", path));
+    if (entry.error().kind == ErrorKind::not_found)
+      return fail(ErrorKind::not_found, "not_found", fmt::format("path '{}' does not exist", path));
     return tl::unexpected(std::move(entry).error());
   }
   const struct stat& st = entry->status;
@@ -127,7 +132,7 @@ Result<json::object> envd_entry(const std::string& path, const Accounts& account
   mode_t shown = st.st_mode;
   if (S_ISLNK(st.st_mode)) {
     char target[PATH_MAX];
-    struct stat behind{};
+    struct stat behind = {};
     const bool there = ::realpath(path.c_str(), target) != nullptr && ::stat(target, &behind) == 0;
     put_bytes(out, "symlinkTarget", there ? std::string_view(target) : std::string_view(path));
     shown = there ? behind.st_mode : 0;
@@ -155,9 +160,11 @@ Result<> envd_make_folders(const std::string& path, bool whole, const User& user
       if (::geteuid() == 0 && ::lchown(folder.c_str(), user.uid, user.gid) != 0) return fail_errno(errno, fmt::format("chown {}", folder));
     } else {
       const int error = errno;
-      struct stat st{};
+      struct stat st = {};
       const bool there = ::stat(folder.c_str(), &st) == 0;
-      if (there && !S_ISDIR(st.st_mode)) return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path '{}' already exists and is not a directory", folder));
+      if (there && !S_ISDIR(st.st_mode))
+        return fail(ErrorKind::invalid_argument, "invalid_argument",
+                    fmt::format("path '{}' already exists and is not a directory", folder));
       if (!there) return fail_errno(error, fmt::format("mkdir {}", folder));
     }
     ++at;

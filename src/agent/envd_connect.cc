@@ -62,7 +62,8 @@ std::optional<Codec> codec_of(const http::Exchange& exchange, bool streamed) {
 Task<> refuse_type(http::Exchange& exchange, bool streamed) {
   http::Response response;
   response.status = 415;
-  response.headers.set("Accept-Post", streamed ? fmt::format("{}, {}", kStreamType, kStreamProto) : fmt::format("{}, {}", kUnaryType, kUnaryProto));
+  response.headers.set("Accept-Post",
+                       streamed ? fmt::format("{}, {}", kStreamType, kStreamProto) : fmt::format("{}, {}", kUnaryType, kUnaryProto));
   co_return co_await exchange.reply(std::move(response));
 }
 
@@ -81,7 +82,8 @@ Task<> run_unary(http::Exchange& exchange, const Unary& handler) {
   const auto codec = codec_of(exchange, false);
   if (!codec) co_return co_await refuse_type(exchange, false);
   const auto answer = co_await call(exchange, *codec, handler);
-  http::Response response = http::json_response(answer ? 200 : status_of(code_of(answer.error())), answer ? std::string() : error_json(answer.error()));
+  http::Response response =
+      http::json_response(answer ? 200 : status_of(code_of(answer.error())), answer ? std::string() : error_json(answer.error()));
   if (answer) response.body = codec->answer ? proto::encode(*codec->answer, *answer) : json::serialize(*answer);
   if (answer) response.headers.set("Content-Type", std::string(codec->type));
   co_return co_await exchange.reply(std::move(response));
@@ -163,21 +165,34 @@ std::string_view code_of(const Error& error) {
   const auto named = std::find_if(kNames.begin(), kNames.end(), [&](const Name& name) { return name.code == error.code; });
   if (named != kNames.end()) return named->code;
   switch (error.kind) {
-    case ErrorKind::invalid_argument: return "invalid_argument";
-    case ErrorKind::unauthenticated: return "unauthenticated";
-    case ErrorKind::permission_denied: return "permission_denied";
+    case ErrorKind::invalid_argument:
+      return "invalid_argument";
+    case ErrorKind::unauthenticated:
+      return "unauthenticated";
+    case ErrorKind::permission_denied:
+      return "permission_denied";
     case ErrorKind::not_found:
-    case ErrorKind::gone: return "not_found";
-    case ErrorKind::conflict: return "failed_precondition";
-    case ErrorKind::too_large: return "invalid_argument";
-    case ErrorKind::unsupported: return "unimplemented";
+    case ErrorKind::gone:
+      return "not_found";
+    case ErrorKind::conflict:
+      return "failed_precondition";
+    case ErrorKind::too_large:
+      return "invalid_argument";
+    case ErrorKind::unsupported:
+      return "unimplemented";
     case ErrorKind::resource_exhausted:
-    case ErrorKind::insufficient_storage: return "resource_exhausted";
-    case ErrorKind::unavailable: return "unavailable";
-    case ErrorKind::deadline_exceeded: return "deadline_exceeded";
-    case ErrorKind::cancelled: return "canceled";
-    case ErrorKind::corrupt: return "data_loss";
-    case ErrorKind::internal: break;
+    case ErrorKind::insufficient_storage:
+      return "resource_exhausted";
+    case ErrorKind::unavailable:
+      return "unavailable";
+    case ErrorKind::deadline_exceeded:
+      return "deadline_exceeded";
+    case ErrorKind::cancelled:
+      return "canceled";
+    case ErrorKind::corrupt:
+      return "data_loss";
+    case ErrorKind::internal:
+      break;
   }
   return "internal";
 }

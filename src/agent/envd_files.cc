@@ -33,9 +33,15 @@ constexpr std::size_t kLongestKey = 246, kMostMetadata = 4096;
 auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_argument", std::move(message)); }
 
 std::string_view media_type(const std::string& path) {
-  static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
-      {".txt", "text/plain; charset=utf-8"}, {".json", "application/json"}, {".html", "text/html; charset=utf-8"}, {".csv", "text/csv; charset=utf-8"},
-      {".png", "image/png"},  {".jpg", "image/jpeg"}, {".svg", "image/svg+xml"}, {".pdf", "application/pdf"}, {".md", "text/markdown; charset=utf-8"}};
+  static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {{".txt", "text/plain; charset=utf-8"},
+                                                                             {".json", "application/json"},
+                                                                             {".html", "text/html; charset=utf-8"},
+                                                                             {".csv", "text/csv; charset=utf-8"},
+                                                                             {".png", "image/png"},
+                                                                             {".jpg", "image/jpeg"},
+                                                                             {".svg", "image/svg+xml"},
+                                                                             {".pdf", "application/pdf"},
+                                                                             {".md", "text/markdown; charset=utf-8"}};
   for (const auto& [ending, type] : kTypes)
     if (path.ends_with(ending)) return type;
   return "application/octet-stream";
@@ -52,7 +58,8 @@ Task<> get_file(EnvdPtr envd, http::Exchange& exchange) {
   CO_TRY(const std::string path, envd_path(envd->agent, who.user, exchange.target().query_value("path").value_or("")));
   auto work = [&path]() -> Result<OpenedFile> {
     auto opened = open_for_reading(path);
-    if (!opened && opened.error().kind == ErrorKind::not_found) return fail(ErrorKind::not_found, "not_found", fmt::format("path '{}' does not exist", path));
+    if (!opened && opened.error().kind == ErrorKind::not_found)
+      return fail(ErrorKind::not_found, "not_found", fmt::format("path '{}' does not exist", path));
     if (!opened && opened.error().code == "is_a_directory") return invalid(fmt::format("path '{}' is a directory", path));
     return opened;
   };
@@ -77,9 +84,11 @@ class Body {
   Result<> open() {
     const std::string_view encoding = exchange_.headers().get("Content-Encoding");
     if (encoding.empty() || http::equal_no_case(encoding, "identity")) return {};
-    if (!http::equal_no_case(encoding, "gzip")) return invalid(fmt::format("the content encoding {} is not supported", is_utf8(encoding) ? encoding.substr(0, 32) : "?"));
+    if (!http::equal_no_case(encoding, "gzip"))
+      return invalid(fmt::format("the content encoding {} is not supported", is_utf8(encoding) ? encoding.substr(0, 32) : "?"));
     constexpr int kGzipAlone = 16;
-    if (::inflateInit2(&stream_, kGzipAlone + MAX_WBITS) != Z_OK) return fail(ErrorKind::internal, "internal", "the decompressor cannot be started");
+    if (::inflateInit2(&stream_, kGzipAlone + MAX_WBITS) != Z_OK)
+      return fail(ErrorKind::internal, "internal", "the decompressor cannot be started");
     packed_ = true;
     return {};
   }
@@ -127,12 +136,15 @@ Result<Metadata> read_metadata(const http::Headers& headers) {
   Metadata out;
   std::size_t total = 0;
   for (const auto& [name, value] : headers.fields()) {
-    if (name.size() <= kMetadataHeader.size() || !http::equal_no_case(std::string_view(name).substr(0, kMetadataHeader.size()), kMetadataHeader)) continue;
+    if (name.size() <= kMetadataHeader.size() ||
+        !http::equal_no_case(std::string_view(name).substr(0, kMetadataHeader.size()), kMetadataHeader))
+      continue;
     std::string key = name.substr(kMetadataHeader.size());
     for (char& c : key)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     if (key.size() > kLongestKey) return invalid(fmt::format("a metadata key has at most {} characters", kLongestKey));
-    if (!std::all_of(value.begin(), value.end(), [](char c) { return c >= 0x20 && c < 0x7f; })) return invalid("a metadata value is printable ASCII");
+    if (!std::all_of(value.begin(), value.end(), [](char c) { return c >= 0x20 && c < 0x7f; }))
+      return invalid("a metadata value is printable ASCII");
     total += key.size() + value.size();
     out[std::move(key)] = value;
   }
@@ -150,7 +162,8 @@ Result<> set_metadata(const Fd& file, const Metadata& metadata) {
     if (name.starts_with(kAttribute)) ::fremovexattr(file.get(), name.data());
   }
   for (const auto& [key, value] : metadata)
-    if (::fsetxattr(file.get(), fmt::format("{}{}", kAttribute, key).c_str(), value.data(), value.size(), 0) != 0) return fail_errno(errno, "store the metadata");
+    if (::fsetxattr(file.get(), fmt::format("{}{}", kAttribute, key).c_str(), value.data(), value.size(), 0) != 0)
+      return fail_errno(errno, "store the metadata");
   return {};
 }
 
@@ -160,12 +173,14 @@ struct Target {
 };
 
 Result<Fd> open_target(const std::string& path, const User& user, const Metadata& metadata) {
-  struct stat st{};
-  if (path.ends_with('/') || (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode))) return invalid(fmt::format("path is a directory: {}", path));
+  struct stat st = {};
+  if (path.ends_with('/') || (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)))
+    return invalid(fmt::format("path is a directory: {}", path));
   TRY_VOID(envd_make_folders(path, false, user));
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644));
   if (!file) return fail_errno(errno, fmt::format("write {}", path));
-  if (::geteuid() == 0 && ::fchown(file.get(), user.uid, user.gid) != 0 && errno != EPERM) return fail_errno(errno, fmt::format("chown {}", path));
+  if (::geteuid() == 0 && ::fchown(file.get(), user.uid, user.gid) != 0 && errno != EPERM)
+    return fail_errno(errno, fmt::format("chown {}", path));
   TRY_VOID(set_metadata(file, metadata));
   return file;
 }

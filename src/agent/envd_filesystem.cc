@@ -42,7 +42,7 @@ Task<json::object> stat_path(EnvdPtr envd, http::Exchange& exchange, const json:
 }
 
 Result<json::object> make(const Place& at) {
-  struct stat st{};
+  struct stat st = {};
   if (::stat(at.path.c_str(), &st) == 0) {
     if (S_ISDIR(st.st_mode)) return fail(ErrorKind::conflict, "already_exists", fmt::format("directory already exists: {}", at.path));
     return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path already exists but it is not a directory: {}", at.path));
@@ -59,7 +59,7 @@ Task<json::object> make_dir(EnvdPtr envd, http::Exchange& exchange, const json::
 }
 
 Result<json::object> rename_to(const Place& from, const Place& to) {
-  struct stat st{};
+  struct stat st = {};
   if (::lstat(from.path.c_str(), &st) != 0 && errno == ENOENT) return missing(from.path);
   TRY_VOID(envd_make_folders(to.path, false, to.who.user));
   TRY_VOID(move_entry(from.path, to.path, true, false));
@@ -75,12 +75,14 @@ Task<json::object> move_path(EnvdPtr envd, http::Exchange& exchange, const json:
 }
 
 Result<json::object> list_all(const Place& at, int depth) {
-  struct stat st{};
+  struct stat st = {};
   if (::stat(at.path.c_str(), &st) != 0) {
-    if (errno == ELOOP) return fail(ErrorKind::conflict, "failed_precondition", fmt::format("path '{}' leads through too many symlinks", at.path));
+    if (errno == ELOOP)
+      return fail(ErrorKind::conflict, "failed_precondition", fmt::format("path '{}' leads through too many symlinks", at.path));
     return missing(at.path);
   }
-  if (!S_ISDIR(st.st_mode)) return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path is not a directory: {}", at.path));
+  if (!S_ISDIR(st.st_mode))
+    return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path is not a directory: {}", at.path));
   json::array entries;
   ListRequest request{at.path, depth, kPage, {}};
   for (;;) {
@@ -89,7 +91,8 @@ Result<json::object> list_all(const Place& at, int depth) {
       if (auto shown = envd_entry(entry.path, *at.who.accounts)) entries.push_back(std::move(*shown));  // else it went meanwhile
     if (!listing.next) return json::object{{"entries", std::move(entries)}};
     if (entries.size() >= kMostEntries)
-      return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("{} holds more than {} entries", at.path, kMostEntries), "list a part of it, or a smaller depth");
+      return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("{} holds more than {} entries", at.path, kMostEntries),
+                  "list a part of it, or a smaller depth");
     request.after = *listing.next;
   }
 }
@@ -121,7 +124,8 @@ Task<json::object> remove_path(EnvdPtr envd, http::Exchange& exchange, const jso
 
 void add_envd_filesystem_routes(http::Router& router, const EnvdPtr& envd) {
   const auto add = [&](std::string_view method, Task<json::object> (*handler)(EnvdPtr, http::Exchange&, const json::object&)) {
-    connect::add_unary(router, fmt::format("/filesystem.Filesystem/{}", method), [envd, handler](http::Exchange& x, const json::object& request) { return handler(envd, x, request); });
+    connect::add_unary(router, fmt::format("/filesystem.Filesystem/{}", method),
+                       [envd, handler](http::Exchange& x, const json::object& request) { return handler(envd, x, request); });
   };
   add("Stat", stat_path);
   add("MakeDir", make_dir);

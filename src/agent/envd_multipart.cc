@@ -79,7 +79,8 @@ Result<bool> MultipartReader::step(std::vector<PartEvent>& out) {
     }
     case State::after_boundary: {
       const std::size_t text = pending_.find_first_not_of(" \t");
-      if (text == std::string::npos ? pending_.size() > kMostHead : text > kMostHead) return refuse("a boundary is followed by too much space");
+      if (text == std::string::npos ? pending_.size() > kMostHead : text > kMostHead)
+        return refuse("a boundary is followed by too much space");
       if (text == std::string::npos || pending_.size() < text + 2) return false;
       const std::string_view next = std::string_view(pending_).substr(text, 2);
       if (next == "--" && text == 0) {
@@ -92,11 +93,13 @@ Result<bool> MultipartReader::step(std::vector<PartEvent>& out) {
       }
       return true;
     }
-    case State::head: return read_head(out);
+    case State::head:
+      return read_head(out);
     case State::done:
       pending_.clear();  // an epilogue means nothing
       return false;
-    case State::failed: break;
+    case State::failed:
+      break;
   }
   return refuse("the upload was malformed before");
 }

@@ -49,9 +49,22 @@ seconds keepalive_of(const http::Exchange& exchange) {
 
 // Of Go's syscall.Signal, as E2B's users see them.
 std::string signal_text(int number, bool core) {
-  static constexpr std::string_view kNames[] = {"", "hangup", "interrupt", "quit", "illegal instruction", "trace/breakpoint trap", "aborted", "bus error",
-                                                "floating point exception", "killed", "user defined signal 1", "segmentation fault", "user defined signal 2",
-                                                "broken pipe", "alarm clock", "terminated"};
+  static constexpr std::string_view kNames[] = {"",
+                                                "hangup",
+                                                "interrupt",
+                                                "quit",
+                                                "illegal instruction",
+                                                "trace/breakpoint trap",
+                                                "aborted",
+                                                "bus error",
+                                                "floating point exception",
+                                                "killed",
+                                                "user defined signal 1",
+                                                "segmentation fault",
+                                                "user defined signal 2",
+                                                "broken pipe",
+                                                "alarm clock",
+                                                "terminated"};
   const std::string name = number > 0 && number < 16 ? std::string(kNames[number]) : fmt::format("signal {}", number);
   return fmt::format("signal: {}{}", name, core ? " (core dumped)" : "");
 }
@@ -72,7 +85,9 @@ std::string end_event(const wire::ProcessExit& exit) {
 std::string start_event(pid_t pid) { return fmt::format(R"({{"event":{{"start":{{"pid":{}}}}}}})", pid); }
 
 std::string data_event(const wire::Frame& frame) {
-  const std::string_view name = frame.type == wire::FrameType::stdout_bytes ? "stdout" : frame.type == wire::FrameType::stderr_bytes ? "stderr" : "pty";
+  const std::string_view name = frame.type == wire::FrameType::stdout_bytes   ? "stdout"
+                                : frame.type == wire::FrameType::stderr_bytes ? "stderr"
+                                                                              : "pty";
   return fmt::format(R"({{"event":{{"data":{{"{}":"{}"}}}}}})", name, base64_encode(as_bytes(frame.payload)));
 }
 
@@ -97,17 +112,20 @@ Result<ProcessPtr> select(Envd& envd, const json::object& request) {
     if (process->state() == ProcessState::exited && Clock::now() - process->ended_at() < kKeptFor) ended = process;
   }
   if (ended) return ended;
-  return fail(ErrorKind::not_found, "not_found", tag ? fmt::format("process with tag {} not found", *tag) : fmt::format("process with pid {} not found", pid.value_or(0)));
+  return fail(ErrorKind::not_found, "not_found",
+              tag ? fmt::format("process with tag {} not found", *tag) : fmt::format("process with pid {} not found", pid.value_or(0)));
 }
 
 Result<ProcessPtr> select_running(Envd& envd, const json::object& request) {
   TRY(ProcessPtr process, select(envd, request));
-  if (process->state() == ProcessState::exited) return fail(ErrorKind::not_found, "not_found", fmt::format("process with pid {} not found", process->pid()));
+  if (process->state() == ProcessState::exited)
+    return fail(ErrorKind::not_found, "not_found", fmt::format("process with pid {} not found", process->pid()));
   return process;
 }
 
 // Sends what the reader gets until the process ends or `until` has come. `limited`: then the process is ended by its own limit.
-Task<> follow(EnvdPtr envd, StreamWriter& writer, ProcessPtr process, OutputWindow::Reader& reader, seconds keepalive, Clock::time_point until) {
+Task<> follow(EnvdPtr envd, StreamWriter& writer, ProcessPtr process, OutputWindow::Reader& reader, seconds keepalive,
+              Clock::time_point until) {
   wire::FrameReader frames;
   std::string batch;
   for (;;) {
@@ -136,7 +154,8 @@ Task<> follow(EnvdPtr envd, StreamWriter& writer, ProcessPtr process, OutputWind
     if (process->state() == ProcessState::exited) co_return Result<>();
     const auto next = std::min(Clock::now() + keepalive, until);
     if (co_await reader.news.wait_until(next)) continue;
-    if (Clock::now() >= until) co_return fail(ErrorKind::deadline_exceeded, "deadline_exceeded", "the stream was open for as long as was asked for");
+    if (Clock::now() >= until)
+      co_return fail(ErrorKind::deadline_exceeded, "deadline_exceeded", "the stream was open for as long as was asked for");
     writer.add(R"({"event":{"keepalive":{}}})");
     CO_TRY_VOID(co_await writer.flush());
   }
@@ -226,7 +245,8 @@ Task<> connect_to(EnvdPtr envd, http::Exchange& exchange, const json::object& re
   OutputWindow::Reader reader(process->window(), envd->agent.executor, process->window().last());
   CO_TRY_VOID(co_await writer.flush());
   const auto limit = timeout_of(exchange);
-  co_return co_await follow(envd, writer, process, reader, keepalive_of(exchange), limit ? Clock::now() + *limit : Clock::time_point::max());
+  co_return co_await follow(envd, writer, process, reader, keepalive_of(exchange),
+                            limit ? Clock::now() + *limit : Clock::time_point::max());
 }
 
 json::object list(Envd& envd) {
@@ -314,7 +334,8 @@ Task<json::object> stream_input(EnvdPtr envd, http::Exchange& exchange) {
 
 Task<json::object> close_stdin(EnvdPtr envd, http::Exchange&, const json::object& request) {
   CO_TRY(const ProcessPtr process, select_running(*envd, request));
-  if (process->command().terminal) co_return fail(ErrorKind::internal, "unknown", "a terminal's input cannot be closed; send the character for the end of file");
+  if (process->command().terminal)
+    co_return fail(ErrorKind::internal, "unknown", "a terminal's input cannot be closed; send the character for the end of file");
   auto turn = co_await process->stdin_turn();
   if (turn) (void)co_await turn->close();  // closed already: that is what was asked for
   co_return json::object();
@@ -328,7 +349,8 @@ Result<json::object> send_signal(Envd& envd, const json::object& request) {
   if (given && (*given == json::value("SIGNAL_SIGKILL") || *given == json::value(9))) number = SIGKILL;
   if (number == 0) return fail(ErrorKind::unsupported, "unimplemented", "only SIGNAL_SIGTERM and SIGNAL_SIGKILL can be sent");
   auto sent = process->signal(number);
-  if (!sent && sent.error().kind == ErrorKind::gone) return fail(ErrorKind::not_found, "not_found", fmt::format("process with pid {} not found", process->pid()));
+  if (!sent && sent.error().kind == ErrorKind::gone)
+    return fail(ErrorKind::not_found, "not_found", fmt::format("process with pid {} not found", process->pid()));
   if (!sent) return tl::unexpected(std::move(sent).error());
   return json::object();
 }
@@ -351,14 +373,20 @@ Result<json::object> update(Envd& envd, const json::object& request) {
 void add_envd_process_routes(http::Router& router, const EnvdPtr& envd) {
   const std::string service = "/process.Process/";
   using json::object;
-  connect::add_server_stream(router, service + "Start", [envd](http::Exchange& x, const object& request, StreamWriter& w) { return start(envd, x, request, w); });
-  connect::add_server_stream(router, service + "Connect", [envd](http::Exchange& x, const object& request, StreamWriter& w) { return connect_to(envd, x, request, w); });
+  connect::add_server_stream(router, service + "Start",
+                             [envd](http::Exchange& x, const object& request, StreamWriter& w) { return start(envd, x, request, w); });
+  connect::add_server_stream(router, service + "Connect",
+                             [envd](http::Exchange& x, const object& request, StreamWriter& w) { return connect_to(envd, x, request, w); });
   connect::add_client_stream(router, service + "StreamInput", [envd](http::Exchange& x) { return stream_input(envd, x); });
-  connect::add_unary(router, service + "SendInput", [envd](http::Exchange& x, const object& request) { return send_input(envd, x, request); });
-  connect::add_unary(router, service + "CloseStdin", [envd](http::Exchange& x, const object& request) { return close_stdin(envd, x, request); });
+  connect::add_unary(router, service + "SendInput",
+                     [envd](http::Exchange& x, const object& request) { return send_input(envd, x, request); });
+  connect::add_unary(router, service + "CloseStdin",
+                     [envd](http::Exchange& x, const object& request) { return close_stdin(envd, x, request); });
   connect::add_unary(router, service + "List", [envd](http::Exchange&, const object&) -> Task<object> { co_return list(*envd); });
-  connect::add_unary(router, service + "SendSignal", [envd](http::Exchange&, const object& request) -> Task<object> { co_return send_signal(*envd, request); });
-  connect::add_unary(router, service + "Update", [envd](http::Exchange&, const object& request) -> Task<object> { co_return update(*envd, request); });
+  connect::add_unary(router, service + "SendSignal",
+                     [envd](http::Exchange&, const object& request) -> Task<object> { co_return send_signal(*envd, request); });
+  connect::add_unary(router, service + "Update",
+                     [envd](http::Exchange&, const object& request) -> Task<object> { co_return update(*envd, request); });
 }
 
 }  // namespace space::agent

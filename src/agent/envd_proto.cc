@@ -40,21 +40,24 @@ constexpr std::size_t kMostElements = 100'000;
 // The services' definitions (process.proto, filesystem.proto of envd 0.6).
 constexpr std::array kSignals = {Name{15, "SIGNAL_SIGTERM"}, Name{9, "SIGNAL_SIGKILL"}};
 constexpr std::array kFileTypes = {Name{1, "FILE_TYPE_FILE"}, Name{2, "FILE_TYPE_DIRECTORY"}, Name{3, "FILE_TYPE_SYMLINK"}};
-constexpr std::array kEventTypes = {Name{1, "EVENT_TYPE_CREATE"}, Name{2, "EVENT_TYPE_WRITE"}, Name{3, "EVENT_TYPE_REMOVE"}, Name{4, "EVENT_TYPE_RENAME"}, Name{5, "EVENT_TYPE_CHMOD"}};
+constexpr std::array kEventTypes = {Name{1, "EVENT_TYPE_CREATE"}, Name{2, "EVENT_TYPE_WRITE"}, Name{3, "EVENT_TYPE_REMOVE"},
+                                    Name{4, "EVENT_TYPE_RENAME"}, Name{5, "EVENT_TYPE_CHMOD"}};
 
 constexpr Message kEmpty{};
 constexpr std::array kSizeFields = {Field{1, "cols", Kind::uint32}, Field{2, "rows", Kind::uint32}};
 constexpr Message kSize{kSizeFields};
 constexpr std::array kPtyFields = {Field{1, "size", Kind::message, &kSize}};
 constexpr Message kPty{kPtyFields};
-constexpr std::array kConfigFields = {Field{1, "cmd"}, Field{.number = 2, .name = "args", .repeated = true}, Field{3, "envs", Kind::map}, Field{4, "cwd"}};
+constexpr std::array kConfigFields = {Field{1, "cmd"}, Field{.number = 2, .name = "args", .repeated = true}, Field{3, "envs", Kind::map},
+                                      Field{4, "cwd"}};
 constexpr Message kConfig{kConfigFields};
 constexpr std::array kSelectorFields = {Field{1, "pid", Kind::uint32}, Field{2, "tag"}};
 constexpr Message kSelector{kSelectorFields};
 constexpr std::array kInputFields = {Field{1, "stdin", Kind::bytes}, Field{2, "pty", Kind::bytes}};
 constexpr Message kInput{kInputFields};
 
-constexpr std::array kStartFields = {Field{1, "process", Kind::message, &kConfig}, Field{2, "pty", Kind::message, &kPty}, Field{3, "tag"}, Field{4, "stdin", Kind::boolean}};
+constexpr std::array kStartFields = {Field{1, "process", Kind::message, &kConfig}, Field{2, "pty", Kind::message, &kPty}, Field{3, "tag"},
+                                     Field{4, "stdin", Kind::boolean}};
 constexpr Message kStart{kStartFields};
 constexpr std::array kSelectFields = {Field{1, "process", Kind::message, &kSelector}};
 constexpr Message kSelect{kSelectFields};
@@ -62,21 +65,24 @@ constexpr std::array kUpdateFields = {Field{1, "process", Kind::message, &kSelec
 constexpr Message kUpdate{kUpdateFields};
 constexpr std::array kSendInputFields = {Field{1, "process", Kind::message, &kSelector}, Field{2, "input", Kind::message, &kInput}};
 constexpr Message kSendInput{kSendInputFields};
-constexpr std::array kSignalFields = {Field{1, "process", Kind::message, &kSelector}, Field{2, "signal", Kind::enumeration, nullptr, kSignals}};
+constexpr std::array kSignalFields = {Field{1, "process", Kind::message, &kSelector},
+                                      Field{2, "signal", Kind::enumeration, nullptr, kSignals}};
 constexpr Message kSignal{kSignalFields};
 constexpr std::array kStreamDataFields = {Field{2, "input", Kind::message, &kInput}};
 constexpr Message kStreamData{kStreamDataFields};
-constexpr std::array kStreamInputFields = {Field{1, "start", Kind::message, &kSelect}, Field{2, "data", Kind::message, &kStreamData}, Field{3, "keepalive", Kind::message, &kEmpty}};
+constexpr std::array kStreamInputFields = {Field{1, "start", Kind::message, &kSelect}, Field{2, "data", Kind::message, &kStreamData},
+                                           Field{3, "keepalive", Kind::message, &kEmpty}};
 constexpr Message kStreamInput{kStreamInputFields};
 
 constexpr std::array kPidFields = {Field{1, "pid", Kind::uint32}};
 constexpr Message kPid{kPidFields};
 constexpr std::array kOutputFields = {Field{1, "stdout", Kind::bytes}, Field{2, "stderr", Kind::bytes}, Field{3, "pty", Kind::bytes}};
 constexpr Message kOutput{kOutputFields};
-constexpr std::array kEndFields = {Field{1, "exitCode", Kind::sint32}, Field{2, "exited", Kind::boolean}, Field{3, "status"}, Field{4, "error"}};
+constexpr std::array kEndFields = {Field{1, "exitCode", Kind::sint32}, Field{2, "exited", Kind::boolean}, Field{3, "status"},
+                                   Field{4, "error"}};
 constexpr Message kEnd{kEndFields};
-constexpr std::array kProcessEventFields = {Field{1, "start", Kind::message, &kPid}, Field{2, "data", Kind::message, &kOutput}, Field{3, "end", Kind::message, &kEnd},
-                                            Field{4, "keepalive", Kind::message, &kEmpty}};
+constexpr std::array kProcessEventFields = {Field{1, "start", Kind::message, &kPid}, Field{2, "data", Kind::message, &kOutput},
+                                            Field{3, "end", Kind::message, &kEnd}, Field{4, "keepalive", Kind::message, &kEmpty}};
 constexpr Message kProcessEvent{kProcessEventFields};
 constexpr std::array kEventFields = {Field{1, "event", Kind::message, &kProcessEvent}};
 constexpr Message kEvent{kEventFields};
@@ -85,12 +91,18 @@ constexpr Message kInfo{kInfoFields};
 constexpr std::array kListFields = {Field{1, "processes", Kind::message, &kInfo, {}, true}};
 constexpr Message kList{kListFields};
 
-constexpr std::array kEntryFields = {Field{1, "name"},        Field{2, "type", Kind::enumeration, nullptr, kFileTypes},
-                                     Field{3, "path"},        Field{4, "size", Kind::int64},
-                                     Field{5, "mode", Kind::uint32}, Field{6, "permissions"},
-                                     Field{7, "owner"},       Field{8, "group"},
-                                     Field{9, "modifiedTime", Kind::timestamp}, Field{10, "symlinkTarget"},
-                                     Field{11, "metadata", Kind::map}, Field{12, "isSymlink", Kind::boolean}};
+constexpr std::array kEntryFields = {Field{1, "name"},
+                                     Field{2, "type", Kind::enumeration, nullptr, kFileTypes},
+                                     Field{3, "path"},
+                                     Field{4, "size", Kind::int64},
+                                     Field{5, "mode", Kind::uint32},
+                                     Field{6, "permissions"},
+                                     Field{7, "owner"},
+                                     Field{8, "group"},
+                                     Field{9, "modifiedTime", Kind::timestamp},
+                                     Field{10, "symlinkTarget"},
+                                     Field{11, "metadata", Kind::map},
+                                     Field{12, "isSymlink", Kind::boolean}};
 constexpr Message kEntry{kEntryFields};
 constexpr std::array kOneEntryFields = {Field{1, "entry", Kind::message, &kEntry}};
 constexpr Message kOneEntry{kOneEntryFields};
@@ -102,11 +114,14 @@ constexpr std::array kMoveFields = {Field{1, "source"}, Field{2, "destination"}}
 constexpr Message kMove{kMoveFields};
 constexpr std::array kListDirFields = {Field{1, "path"}, Field{2, "depth", Kind::uint32}};
 constexpr Message kListDir{kListDirFields};
-constexpr std::array kWatchFields = {Field{1, "path"}, Field{2, "recursive", Kind::boolean}, Field{3, "includeEntry", Kind::boolean}, Field{4, "allowNetworkMounts", Kind::boolean}};
+constexpr std::array kWatchFields = {Field{1, "path"}, Field{2, "recursive", Kind::boolean}, Field{3, "includeEntry", Kind::boolean},
+                                     Field{4, "allowNetworkMounts", Kind::boolean}};
 constexpr Message kWatch{kWatchFields};
-constexpr std::array kFileEventFields = {Field{1, "name"}, Field{2, "type", Kind::enumeration, nullptr, kEventTypes}, Field{3, "entry", Kind::message, &kEntry}};
+constexpr std::array kFileEventFields = {Field{1, "name"}, Field{2, "type", Kind::enumeration, nullptr, kEventTypes},
+                                         Field{3, "entry", Kind::message, &kEntry}};
 constexpr Message kFileEvent{kFileEventFields};
-constexpr std::array kWatchEventFields = {Field{1, "start", Kind::message, &kEmpty}, Field{2, "filesystem", Kind::message, &kFileEvent}, Field{3, "keepalive", Kind::message, &kEmpty}};
+constexpr std::array kWatchEventFields = {Field{1, "start", Kind::message, &kEmpty}, Field{2, "filesystem", Kind::message, &kFileEvent},
+                                          Field{3, "keepalive", Kind::message, &kEmpty}};
 constexpr Message kWatchEvent{kWatchEventFields};
 constexpr std::array kWatcherFields = {Field{1, "watcherId"}};
 constexpr Message kWatcher{kWatcherFields};
@@ -140,7 +155,9 @@ const Method* find_method(std::string_view path) {
   return found == kMethods.end() ? nullptr : &*found;
 }
 
-tl::unexpected<Error> bad(std::string_view why) { return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("the message is no valid protobuf: {}", why)); }
+tl::unexpected<Error> bad(std::string_view why) {
+  return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("the message is no valid protobuf: {}", why));
+}
 
 class Reader {
  public:
@@ -206,21 +223,26 @@ Result<std::pair<std::string, std::string>> map_entry(std::string_view bytes) {
 
 json::value number(const Field& field, std::uint64_t raw) {
   switch (field.kind) {
-    case Kind::boolean: return raw != 0;
+    case Kind::boolean:
+      return raw != 0;
     case Kind::sint32: {
       const auto low = static_cast<std::uint32_t>(raw);
       return static_cast<std::int64_t>(static_cast<std::int32_t>((low >> 1) ^ (~(low & 1) + 1)));
     }
-    case Kind::int64: return json::value(std::to_string(static_cast<std::int64_t>(raw)));
+    case Kind::int64:
+      return json::value(std::to_string(static_cast<std::int64_t>(raw)));
     case Kind::enumeration:
       for (const Name& name : field.names)
         if (name.number == static_cast<std::int64_t>(raw)) return json::value(name.name);
       return static_cast<std::int64_t>(static_cast<std::int32_t>(raw));
-    default: return static_cast<std::uint64_t>(static_cast<std::uint32_t>(raw));
+    default:
+      return static_cast<std::uint64_t>(static_cast<std::uint32_t>(raw));
   }
 }
 
-bool is_number(Kind kind) { return kind == Kind::boolean || kind == Kind::uint32 || kind == Kind::sint32 || kind == Kind::int64 || kind == Kind::enumeration; }
+bool is_number(Kind kind) {
+  return kind == Kind::boolean || kind == Kind::uint32 || kind == Kind::sint32 || kind == Kind::int64 || kind == Kind::enumeration;
+}
 
 Result<> read_field(const Field& field, Reader& reader, json::object& out, int depth, std::size_t& elements) {
   if (++elements > kMostElements) return bad("it has too many fields");
@@ -307,10 +329,14 @@ std::uint64_t number_of(const Field& field, std::string_view name) {
 
 void put_number(std::string& out, const Field& field, const json::value& value) {
   std::uint64_t raw = 0;
-  if (field.kind == Kind::boolean) raw = value.is_bool() && value.get_bool() ? 1 : 0;
-  else if (field.kind == Kind::sint32) raw = zigzag(static_cast<std::int32_t>(whole(value)));
-  else if (field.kind == Kind::enumeration && value.is_string()) raw = number_of(field, value.get_string());
-  else raw = static_cast<std::uint64_t>(whole(value));
+  if (field.kind == Kind::boolean)
+    raw = value.is_bool() && value.get_bool() ? 1 : 0;
+  else if (field.kind == Kind::sint32)
+    raw = zigzag(static_cast<std::int32_t>(whole(value)));
+  else if (field.kind == Kind::enumeration && value.is_string())
+    raw = number_of(field, value.get_string());
+  else
+    raw = static_cast<std::uint64_t>(whole(value));
   put_varint(out, std::uint64_t{field.number} << 3);
   put_varint(out, raw);
 }
@@ -327,7 +353,8 @@ std::string timestamp(std::string_view text) {
     for (const char c : text.substr(at, size)) value = value * 10 + (c - '0');
     return value;
   };
-  const std::chrono::sys_days day = std::chrono::year(part(0, 4)) / std::chrono::month(static_cast<unsigned>(part(5, 2))) / std::chrono::day(static_cast<unsigned>(part(8, 2)));
+  const std::chrono::sys_days day = std::chrono::year(part(0, 4)) / std::chrono::month(static_cast<unsigned>(part(5, 2))) /
+                                    std::chrono::day(static_cast<unsigned>(part(8, 2)));
   const std::int64_t seconds = std::int64_t{day.time_since_epoch().count()} * 86'400 + part(11, 2) * 3600 + part(14, 2) * 60 + part(17, 2);
   out += '\x08';
   put_varint(out, static_cast<std::uint64_t>(seconds));
@@ -350,9 +377,12 @@ void put_value(std::string& out, const Field& field, const json::value& value) {
       }
   } else if (value.is_string()) {
     const std::string_view text = value.get_string();
-    if (field.kind == Kind::bytes) put_piece(out, field.number, base64_decode(text).value_or(std::string()));
-    else if (field.kind == Kind::timestamp) put_piece(out, field.number, timestamp(text));
-    else put_piece(out, field.number, text);
+    if (field.kind == Kind::bytes)
+      put_piece(out, field.number, base64_decode(text).value_or(std::string()));
+    else if (field.kind == Kind::timestamp)
+      put_piece(out, field.number, timestamp(text));
+    else
+      put_piece(out, field.number, text);
   }
 }
 

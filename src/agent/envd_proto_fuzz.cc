@@ -6,8 +6,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace space;
   using namespace space::agent;
-  constexpr const char* kPaths[] = {"/process.Process/Start", "/process.Process/SendInput", "/process.Process/SendSignal", "/process.Process/StreamInput",
-                                    "/process.Process/Update", "/filesystem.Filesystem/Move", "/filesystem.Filesystem/ListDir", "/filesystem.Filesystem/WatchDir"};
+  constexpr const char* kPaths[] = {"/process.Process/Start",         "/process.Process/SendInput",     "/process.Process/SendSignal",
+                                    "/process.Process/StreamInput",   "/process.Process/Update",        "/filesystem.Filesystem/Move",
+                                    "/filesystem.Filesystem/ListDir", "/filesystem.Filesystem/WatchDir"};
   if (size < 1) return 0;
   const proto::Message* message = proto::request_of(kPaths[data[0] % std::size(kPaths)]);
   const auto once = proto::decode(*message, {reinterpret_cast<const char*>(data) + 1, size - 1});

@@ -50,16 +50,23 @@ Task<> get_metrics(EnvdPtr envd, http::Exchange& exchange) {
   const Envd::CpuTimes now = cpu_times(stat), before = envd->cpu.value_or(Envd::CpuTimes{});
   envd->cpu = now;
   const std::int64_t cpus = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
-  const double share = now.total > before.total ? 100.0 * static_cast<double>(now.busy - before.busy) / static_cast<double>(now.total - before.total) : 0.0;
-  const std::uint64_t total = memory_value(memory, "MemTotal"), available = memory_value(memory, "MemAvailable"), cached = memory_value(memory, "Cached");
-  struct statvfs disk{};
+  const double share =
+      now.total > before.total ? 100.0 * static_cast<double>(now.busy - before.busy) / static_cast<double>(now.total - before.total) : 0.0;
+  const std::uint64_t total = memory_value(memory, "MemTotal"), available = memory_value(memory, "MemAvailable"),
+                      cached = memory_value(memory, "Cached");
+  struct statvfs disk = {};
   (void)::statvfs("/", &disk);
   const std::uint64_t size = disk.f_blocks * disk.f_frsize, free = disk.f_bfree * disk.f_frsize;
-  json::object body{{"ts", system_clock().wall_ms() / 1000}, {"cpu_count", cpus},
+  json::object body{{"ts", system_clock().wall_ms() / 1000},
+                    {"cpu_count", cpus},
                     {"cpu_used_pct", static_cast<double>(static_cast<std::int64_t>(share * 100)) / 100},
-                    {"mem_total", total}, {"mem_used", total - std::min(total, available)}, {"mem_cache", cached},
-                    {"mem_total_mib", total >> 20}, {"mem_used_mib", (total - std::min(total, available)) >> 20},
-                    {"disk_used", size - free}, {"disk_total", size}};
+                    {"mem_total", total},
+                    {"mem_used", total - std::min(total, available)},
+                    {"mem_cache", cached},
+                    {"mem_total_mib", total >> 20},
+                    {"mem_used_mib", (total - std::min(total, available)) >> 20},
+                    {"disk_used", size - free},
+                    {"disk_total", size}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 

@@ -41,14 +41,17 @@ class EnvdTest : public AgentTest {
     EXPECT_TRUE(messages->back().last);
     return out;
   }
-  Result<http::Response> unary(const std::string& method, std::string body, http::Headers headers = {{"Content-Type", "application/json"}}) {
+  Result<http::Response> unary(const std::string& method, std::string body,
+                               http::Headers headers = {{"Content-Type", "application/json"}}) {
     return ask("POST", method, std::move(body), std::move(headers));
   }
   static std::string start_body(const std::string& line) {
     const json::object body{{"process", json::object{{"cmd", "/bin/sh"}, {"args", json::array{"-c", line}}}}, {"stdin", false}};
     return json::serialize(body);
   }
-  static const json::value& event(const Stream& stream, std::size_t at, std::string_view name) { return stream.messages.at(at).at("event").as_object().at(name); }
+  static const json::value& event(const Stream& stream, std::size_t at, std::string_view name) {
+    return stream.messages.at(at).at("event").as_object().at(name);
+  }
   static std::string output(const Stream& stream, std::string_view which) {
     std::string all;
     for (const auto& message : stream.messages)
@@ -68,13 +71,15 @@ TEST_F(EnvdTest, StartSendsStartThenOutputThenEnd) {
   EXPECT_GT(event(got, 0, "start").at("pid").to_number<int>(), 1);
   EXPECT_EQ(output(got, "stdout"), "hi\n");
   EXPECT_EQ(output(got, "stderr"), "no\n");
-  EXPECT_EQ(json::serialize(event(got, got.messages.size() - 1, "end")), R"({"exitCode":3,"exited":true,"status":"exit status 3","error":"exit status 3"})");
+  EXPECT_EQ(json::serialize(event(got, got.messages.size() - 1, "end")),
+            R"({"exitCode":3,"exited":true,"status":"exit status 3","error":"exit status 3"})");
   EXPECT_TRUE(got.end.empty());
 }
 
 TEST_F(EnvdTest, ASignalEndsWithMinusOneAndItsName) {
   const Stream got = stream("/process.Process/Start", start_body("kill -TERM $$"));
-  EXPECT_EQ(json::serialize(event(got, got.messages.size() - 1, "end")), R"({"exitCode":-1,"exited":false,"status":"signal: terminated","error":"signal: terminated"})");
+  EXPECT_EQ(json::serialize(event(got, got.messages.size() - 1, "end")),
+            R"({"exitCode":-1,"exited":false,"status":"signal: terminated","error":"signal: terminated"})");
 }
 
 TEST_F(EnvdTest, TheTimeoutKillsTheProcess) {
@@ -88,7 +93,8 @@ TEST_F(EnvdTest, ErrorsOfStreamsComeInTheEndFrame) {
   EXPECT_EQ(got.status, 200);
   EXPECT_EQ(got.end.at("error").at("code"), "invalid_argument");
   EXPECT_EQ(got.end.at("error").at("message"), "cwd '/not/there' does not exist");
-  EXPECT_EQ(stream("/process.Process/Connect", R"({"process":{"pid":999999}})").end.at("error").at("message"), "process with pid 999999 not found");
+  EXPECT_EQ(stream("/process.Process/Connect", R"({"process":{"pid":999999}})").end.at("error").at("message"),
+            "process with pid 999999 not found");
 }
 
 TEST_F(EnvdTest, UnaryErrorsHaveTheirStatus) {
@@ -99,14 +105,16 @@ TEST_F(EnvdTest, UnaryErrorsHaveTheirStatus) {
   EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{}", {{"Content-Type", "text/plain"}})->status, 415);
   EXPECT_EQ(unary("/filesystem.Filesystem/Stat", "{}", {{"Content-Type", "application/proto"}})->status, 400);  // no message
   // "nobodyhere:" in base64
-  const auto user = unary("/filesystem.Filesystem/Stat", R"({"path":"x"})", {{"Content-Type", "application/json"}, {"Authorization", "Basic bm9ib2R5aGVyZTo="}});
+  const auto user = unary("/filesystem.Filesystem/Stat", R"({"path":"x"})",
+                          {{"Content-Type", "application/json"}, {"Authorization", "Basic bm9ib2R5aGVyZTo="}});
   EXPECT_EQ(user->status, 401);
   EXPECT_EQ(user->body, R"({"code":"unauthenticated","message":"invalid username: 'nobodyhere'"})");
 }
 
 TEST_F(EnvdTest, AStreamTakesOneMessageAndNothingElse) {
   const std::string body = start_body("true");
-  for (const std::string& wrong : {std::string(), std::string("\x01\0\0\0\2{}", 7), connect::envelope(body) + connect::envelope(body), std::string("\0\0\0\0\xff{}", 7)}) {
+  for (const std::string& wrong : {std::string(), std::string("\x01\0\0\0\2{}", 7), connect::envelope(body) + connect::envelope(body),
+                                   std::string("\0\0\0\0\xff{}", 7)}) {
     const auto response = ask("POST", "/process.Process/Start", wrong, stream_type());
     ASSERT_TRUE(response);
     EXPECT_NE(response->body.find("invalid_argument"), std::string::npos) << wrong.size();
@@ -116,14 +124,20 @@ TEST_F(EnvdTest, AStreamTakesOneMessageAndNothingElse) {
 TEST_F(EnvdTest, FoldersAndEntries) {
   const auto make = json::serialize(json::object{{"path", path("a/b")}});
   EXPECT_EQ(unary("/filesystem.Filesystem/MakeDir", make)->status, 200);
-  EXPECT_EQ(unary("/filesystem.Filesystem/MakeDir", make)->body, fmt::format(R"({{"code":"already_exists","message":"directory already exists: {}"}})", path("a/b")));
+  EXPECT_EQ(unary("/filesystem.Filesystem/MakeDir", make)->body,
+            fmt::format(R"({{"code":"already_exists","message":"directory already exists: {}"}})", path("a/b")));
   ASSERT_EQ(::symlink("b", path("a/link").c_str()), 0);
-  const auto entry = parse_json_object(unary("/filesystem.Filesystem/Stat", json::serialize(json::object{{"path", path("a/link")}}))->body).value().at("entry").as_object();
+  const auto entry = parse_json_object(unary("/filesystem.Filesystem/Stat", json::serialize(json::object{{"path", path("a/link")}}))->body)
+                         .value()
+                         .at("entry")
+                         .as_object();
   EXPECT_EQ(entry.at("type"), "FILE_TYPE_DIRECTORY");
   EXPECT_EQ(entry.at("permissions"), "Lrwxrwxrwx");
   EXPECT_EQ(entry.at("symlinkTarget"), json::value(path("a/b")));
   EXPECT_TRUE(entry.at("size").is_string());
-  const auto list = parse_json_object(unary("/filesystem.Filesystem/ListDir", json::serialize(json::object{{"path", path("")}, {"depth", 2}}))->body).value();
+  const auto list =
+      parse_json_object(unary("/filesystem.Filesystem/ListDir", json::serialize(json::object{{"path", path("")}, {"depth", 2}}))->body)
+          .value();
   std::vector<std::string> names;
   for (const auto& one : list.at("entries").as_array()) names.emplace_back(one.at("name").as_string());
   EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "link", "agent.sock"}));
@@ -131,9 +145,10 @@ TEST_F(EnvdTest, FoldersAndEntries) {
 }
 
 TEST_F(EnvdTest, UploadsInEveryForm) {
-  const std::string multipart = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" + path("x/one") +
-                                "\"\r\nContent-Type: application/octet-stream\r\n\r\n1\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" + path("two") +
-                                "\"\r\n\r\n\r\n--b--\r\n";
+  const std::string multipart =
+      "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" + path("x/one") +
+      "\"\r\nContent-Type: application/octet-stream\r\n\r\n1\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" +
+      path("two") + "\"\r\n\r\n\r\n--b--\r\n";
   const http::Headers form{{"Content-Type", "multipart/form-data; boundary=b"}, {"X-Metadata-Key", "value"}};
   const auto both = ask("POST", "/files", multipart, form);
   ASSERT_EQ(both->status, 200) << both->body;
@@ -178,7 +193,10 @@ TEST_F(EnvdTest, DownloadsAndTheirErrors) {
 }
 
 TEST_F(EnvdTest, PolledWatchersKeepTheirEvents) {
-  const auto made = parse_json_object(unary("/filesystem.Filesystem/CreateWatcher", json::serialize(json::object{{"path", path("")}, {"recursive", true}}))->body).value();
+  const auto made =
+      parse_json_object(
+          unary("/filesystem.Filesystem/CreateWatcher", json::serialize(json::object{{"path", path("")}, {"recursive", true}}))->body)
+          .value();
   const std::string id(made.at("watcherId").as_string());
   const auto ask_events = json::serialize(json::object{{"watcherId", id}});
   ask("POST", "/files?path=" + percent_encode(path("new")), "x", {{"Content-Type", "application/octet-stream"}});

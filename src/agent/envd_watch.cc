@@ -38,7 +38,9 @@ struct Request {
   bool recursive = false, entries = false, network = false;
 };
 
-bool flag(JsonReader& r, std::string_view name, std::string_view other) { return r.has(name) ? r.boolean(name, false) : r.boolean(other, false); }
+bool flag(JsonReader& r, std::string_view name, std::string_view other) {
+  return r.has(name) ? r.boolean(name, false) : r.boolean(other, false);
+}
 
 Result<Request> read_request(Envd& envd, const http::Exchange& exchange, const json::object& request) {
   JsonReader r(request);
@@ -59,18 +61,22 @@ Result<Request> read_request(Envd& envd, const http::Exchange& exchange, const j
 // inotify tells nothing of what other machines do to a network filesystem.
 bool is_network(const std::string& path) {
   constexpr long kCifs = 0xFF534D42, kSmb2 = 0xFE534D42, kFuse = 0x65735546;
-  struct statfs fs{};
+  struct statfs fs = {};
   if (::statfs(path.c_str(), &fs) != 0) return false;
   const long type = static_cast<long>(fs.f_type);
   return type == NFS_SUPER_MAGIC || type == SMB_SUPER_MAGIC || type == kCifs || type == kSmb2 || type == kFuse;
 }
 
 Result<Watcher> open_watcher(const Request& request) {
-  struct stat st{};
-  if (::stat(request.path.c_str(), &st) != 0) return fail(ErrorKind::not_found, "not_found", fmt::format("path {} not found", request.path));
-  if (!S_ISDIR(st.st_mode)) return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path {} not a directory", request.path));
+  struct stat st = {};
+  if (::stat(request.path.c_str(), &st) != 0)
+    return fail(ErrorKind::not_found, "not_found", fmt::format("path {} not found", request.path));
+  if (!S_ISDIR(st.st_mode))
+    return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path {} not a directory", request.path));
   if (!request.network && is_network(request.path))
-    return fail(ErrorKind::invalid_argument, "invalid_argument", fmt::format("path {} is on a network mount: its changes may go unseen", request.path), "allow network mounts if that is fine");
+    return fail(ErrorKind::invalid_argument, "invalid_argument",
+                fmt::format("path {} is on a network mount: its changes may go unseen", request.path),
+                "allow network mounts if that is fine");
   return Watcher::open(request.path, request.recursive);
 }
 
@@ -90,16 +96,25 @@ Result<Events> digest(Watcher& watcher, const Request& request) {
   Events out;
   for (const WatchEvent& event : watcher.digest()) {
     switch (event.change) {
-      case Change::created: add_event(out, request, "EVENT_TYPE_CREATE", event.path); break;
-      case Change::modified: add_event(out, request, "EVENT_TYPE_WRITE", event.path); break;
-      case Change::removed: add_event(out, request, "EVENT_TYPE_REMOVE", event.path); break;
-      case Change::attributes: add_event(out, request, "EVENT_TYPE_CHMOD", event.path); break;
+      case Change::created:
+        add_event(out, request, "EVENT_TYPE_CREATE", event.path);
+        break;
+      case Change::modified:
+        add_event(out, request, "EVENT_TYPE_WRITE", event.path);
+        break;
+      case Change::removed:
+        add_event(out, request, "EVENT_TYPE_REMOVE", event.path);
+        break;
+      case Change::attributes:
+        add_event(out, request, "EVENT_TYPE_CHMOD", event.path);
+        break;
       case Change::moved:
         add_event(out, request, "EVENT_TYPE_RENAME", event.from);
         add_event(out, request, "EVENT_TYPE_CREATE", event.path);
         break;
       case Change::overflow:
-        return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("too much happens below {}: events were lost", request.path), "list it, then watch again");
+        return fail(ErrorKind::resource_exhausted, "resource_exhausted",
+                    fmt::format("too much happens below {}: events were lost", request.path), "list it, then watch again");
     }
   }
   return out;
@@ -126,9 +141,12 @@ Task<> watch(EnvdPtr envd, http::Exchange& exchange, const json::object& body, c
   using namespace asio::experimental::awaitable_operators;
   while (!watcher.ended()) {
     const auto now = Clock::now();
-    if (now >= until) co_return fail(ErrorKind::deadline_exceeded, "deadline_exceeded", "the folder was watched for as long as was asked for");
-    const auto wait = std::min(std::chrono::duration_cast<std::chrono::milliseconds>(keepalive), std::chrono::ceil<std::chrono::milliseconds>(until - now));
-    const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) || sleep_for(wait));
+    if (now >= until)
+      co_return fail(ErrorKind::deadline_exceeded, "deadline_exceeded", "the folder was watched for as long as was asked for");
+    const auto wait = std::min(std::chrono::duration_cast<std::chrono::milliseconds>(keepalive),
+                               std::chrono::ceil<std::chrono::milliseconds>(until - now));
+    const auto woken =
+        co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) || sleep_for(wait));
     if (woken.index() == 1) {
       writer.add(R"({"keepalive":{}})");
       CO_TRY_VOID(co_await writer.flush());
@@ -149,7 +167,8 @@ asio::awaitable<void> collect(EnvdPtr envd, std::shared_ptr<PolledWatcher> polle
   if (!copy) co_return;
   asio::posix::stream_descriptor readable(envd->agent.executor, copy->release());
   while (!polled->removed && !polled->failed && !watcher->ended()) {
-    const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) || polled->changed.wait());
+    const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) ||
+                                 polled->changed.wait());
     if (woken.index() == 1) continue;
     auto work = [&] { return digest(*watcher, request); };
     auto events = co_await envd->agent.pool.run(std::move(work));
@@ -158,14 +177,16 @@ asio::awaitable<void> collect(EnvdPtr envd, std::shared_ptr<PolledWatcher> polle
     } else {
       std::move(events->begin(), events->end(), std::back_inserter(polled->events));
       if (polled->events.size() > PolledWatcher::kMostEvents)
-        polled->failed = Error{ErrorKind::resource_exhausted, "resource_exhausted", "nobody asked for the events of this watcher in time", "make another one and ask more often"};
+        polled->failed = Error{ErrorKind::resource_exhausted, "resource_exhausted", "nobody asked for the events of this watcher in time",
+                               "make another one and ask more often"};
     }
   }
 }
 
 Task<json::object> create(EnvdPtr envd, http::Exchange& exchange, const json::object& body) {
   if (envd->watchers.size() >= Envd::kMostWatchers)
-    co_return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("there are {} watchers already", envd->watchers.size()), "remove some first");
+    co_return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("there are {} watchers already", envd->watchers.size()),
+                   "remove some first");
   CO_TRY(Request request, read_request(*envd, exchange, body));
   auto open = [&request] { return open_watcher(request); };
   CO_TRY(Watcher opened, co_await envd->agent.pool.run(std::move(open)));
@@ -208,11 +229,15 @@ Result<json::object> remove(Envd& envd, const json::object& body) {
 void add_envd_watch_routes(http::Router& router, const EnvdPtr& envd) {
   const std::string service = "/filesystem.Filesystem/";
   using json::object;
-  connect::add_server_stream(router, service + "WatchDir",
-                             [envd](http::Exchange& x, const object& request, connect::StreamWriter& w) { return watch(envd, x, request, w); });
-  connect::add_unary(router, service + "CreateWatcher", [envd](http::Exchange& x, const object& request) { return create(envd, x, request); });
-  connect::add_unary(router, service + "GetWatcherEvents", [envd](http::Exchange&, const object& request) -> Task<object> { co_return take_events(*envd, request); });
-  connect::add_unary(router, service + "RemoveWatcher", [envd](http::Exchange&, const object& request) -> Task<object> { co_return remove(*envd, request); });
+  connect::add_server_stream(router, service + "WatchDir", [envd](http::Exchange& x, const object& request, connect::StreamWriter& w) {
+    return watch(envd, x, request, w);
+  });
+  connect::add_unary(router, service + "CreateWatcher",
+                     [envd](http::Exchange& x, const object& request) { return create(envd, x, request); });
+  connect::add_unary(router, service + "GetWatcherEvents",
+                     [envd](http::Exchange&, const object& request) -> Task<object> { co_return take_events(*envd, request); });
+  connect::add_unary(router, service + "RemoveWatcher",
+                     [envd](http::Exchange&, const object& request) -> Task<object> { co_return remove(*envd, request); });
 }
 
 }  // namespace space::agent

@@ -13,8 +13,12 @@ namespace fs = std::filesystem;
 
 class Files : public AgentTest {
  protected:
-  std::string target(const std::string& file, const std::string& more = {}) const { return "/v1/files/content?path=" + percent_encode(file) + more; }
-  Result<http::Response> put(const std::string& file, std::string content, const std::string& more = {}) { return ask("PUT", target(file, more), std::move(content)); }
+  std::string target(const std::string& file, const std::string& more = {}) const {
+    return "/v1/files/content?path=" + percent_encode(file) + more;
+  }
+  Result<http::Response> put(const std::string& file, std::string content, const std::string& more = {}) {
+    return ask("PUT", target(file, more), std::move(content));
+  }
   std::string get(const std::string& file, http::Headers headers = {}) {
     const auto response = ask("GET", target(file), {}, std::move(headers));
     return response && response->status < 300 ? response->body : "error: " + code_of(response);
@@ -31,7 +35,7 @@ class Files : public AgentTest {
     return out;
   }
   static struct stat status(const std::string& file) {
-    struct stat st{};
+    struct stat st = {};
     ::stat(file.c_str(), &st);
     return st;
   }
@@ -172,7 +176,8 @@ TEST_F(Files, FullDiskIsSaidAndLeavesTheOldContent) {
 }
 
 TEST_F(Files, AreListedInPagesAndInOrder) {
-  for (const char* name : {"b/2", "b/1", "a", "c/d/e/f", "c/x"}) ASSERT_EQ(code_of(put(path(std::string("tree/") + name), "x", "&parents=1")), "");
+  for (const char* name : {"b/2", "b/1", "a", "c/d/e/f", "c/x"})
+    ASSERT_EQ(code_of(put(path(std::string("tree/") + name), "x", "&parents=1")), "");
   fs::create_symlink("a", path("tree/link"));
   std::ofstream(path("tree/\xff\xfe")) << "bytes";
   const std::string root = "/v1/files/list?path=" + percent_encode(path("tree"));
@@ -180,7 +185,8 @@ TEST_F(Files, AreListedInPagesAndInOrder) {
 
   std::vector<std::string> all, paged;
   for (auto& one : names(object(ask("GET", root + "&depth=10")), "path")) all.push_back(one.substr(path("tree/").size()));
-  EXPECT_EQ(all, (std::vector<std::string>{"a", "b", "b/1", "b/2", "c", "c/d", "c/d/e", "c/d/e/f", "c/x", "link", "\xef\xbf\xbd\xef\xbf\xbd"}));
+  EXPECT_EQ(all,
+            (std::vector<std::string>{"a", "b", "b/1", "b/2", "c", "c/d", "c/d/e", "c/d/e/f", "c/x", "link", "\xef\xbf\xbd\xef\xbf\xbd"}));
   for (const char* limit : {"1", "2", "3", "7"}) {
     paged.clear();
     std::string after;
@@ -233,7 +239,9 @@ TEST_F(Files, FoldersAreMadeMovedAndRemoved) {
   EXPECT_EQ(code_of(post("move", R"({"from":")" + path("none") + R"(","to":")" + path("h") + "\"}")), "no_such_file");
   EXPECT_EQ(code_of(post("move", R"({"from":")" + path("x/g") + R"(","to":"/dev/shm/space-agent-test"})")), "cross_device");
 
-  const auto remove = [&](const std::string& what, const char* more = "") { return code_of(ask("DELETE", "/v1/files?path=" + percent_encode(what) + more)); };
+  const auto remove = [&](const std::string& what, const char* more = "") {
+    return code_of(ask("DELETE", "/v1/files?path=" + percent_encode(what) + more));
+  };
   EXPECT_EQ(remove(path("x")), "not_empty");
   fs::create_directory_symlink("/usr", path("x/usr"));
   EXPECT_EQ(remove(path("x"), "&recursive=1"), "");

@@ -29,7 +29,8 @@ class Handle {
 
 // SipHash-2-4 of one word (Aumasson and Bernstein, 2012).
 std::uint64_t sip_hash(const std::array<std::uint64_t, 2>& key, std::uint64_t word) {
-  std::uint64_t a = key[0] ^ 0x736f6d6570736575U, b = key[1] ^ 0x646f72616e646f6dU, c = key[0] ^ 0x6c7967656e657261U, d = key[1] ^ 0x7465646279746573U;
+  std::uint64_t a = key[0] ^ 0x736f6d6570736575U, b = key[1] ^ 0x646f72616e646f6dU, c = key[0] ^ 0x6c7967656e657261U,
+                d = key[1] ^ 0x7465646279746573U;
   const auto rounds = [&](int count) {
     for (int i = 0; i < count; ++i) {
       a += b, b = std::rotl(b, 13) ^ a, a = std::rotl(a, 32);
@@ -74,7 +75,9 @@ Result<FuseNodes> FuseNodes::open(const std::string& folder, const std::string& 
   FuseNodes nodes;
   nodes.folder_ = Fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!nodes.folder_) return fail_errno(errno, fmt::format("open {}", folder));
-  if (!handle_of(nodes.folder_)) return fail(ErrorKind::unsupported, "volume_unsupported", fmt::format("the filesystem of {} has no file handles of 8 bytes", folder), "use ext4");
+  if (!handle_of(nodes.folder_))
+    return fail(ErrorKind::unsupported, "volume_unsupported", fmt::format("the filesystem of {} has no file handles of 8 bytes", folder),
+                "use ext4");
   auto text = read_file(key, sizeof nodes.key_);
   if (!text && text.error().kind == ErrorKind::not_found) {
     text.emplace(sizeof nodes.key_, '\0');
@@ -82,7 +85,9 @@ Result<FuseNodes> FuseNodes::open(const std::string& folder, const std::string& 
     TRY_VOID(write_file_durable(key, *text, 0600));
   }
   if (!text) return fail(std::move(text).error());
-  if (text->size() != sizeof nodes.key_) return fail(ErrorKind::corrupt, "volume_key_unreadable", fmt::format("{} holds no key", key), "remove it: sandboxes must mount the volume anew then");
+  if (text->size() != sizeof nodes.key_)
+    return fail(ErrorKind::corrupt, "volume_key_unreadable", fmt::format("{} holds no key", key),
+                "remove it: sandboxes must mount the volume anew then");
   std::memcpy(nodes.key_.data(), text->data(), text->size());
   return nodes;
 }

@@ -20,7 +20,8 @@ class FuseNodes {
   static Result<FuseNodes> open(const std::string& folder, const std::string& key);
 
   std::optional<std::uint64_t> number_of(const Fd& thing) const;  // nothing for what lies on another filesystem
-  // Empty, with errno as the kernel set it, or ESTALE: there is no such thing (any more). `flags` as for open(2); FUSE_ROOT_ID is the folder.
+  // Empty, with errno as the kernel set it, or ESTALE: there is no such thing (any more). `flags` as for open(2); FUSE_ROOT_ID is the
+  // folder.
   Fd open(std::uint64_t number, int flags) const;
   const Fd& folder() const { return folder_; }
 

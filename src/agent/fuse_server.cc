@@ -44,8 +44,18 @@ fuse_attr attributes(const struct stat& st) {
 
 bool is_done_once(std::uint32_t opcode) {
   switch (opcode) {
-    case FUSE_MKNOD: case FUSE_MKDIR: case FUSE_SYMLINK: case FUSE_LINK: case FUSE_UNLINK: case FUSE_RMDIR: case FUSE_RENAME: case FUSE_RENAME2: case FUSE_CREATE: return true;
-    default: return false;
+    case FUSE_MKNOD:
+    case FUSE_MKDIR:
+    case FUSE_SYMLINK:
+    case FUSE_LINK:
+    case FUSE_UNLINK:
+    case FUSE_RMDIR:
+    case FUSE_RENAME:
+    case FUSE_RENAME2:
+    case FUSE_CREATE:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -71,33 +81,56 @@ class FuseCall {
  private:
   int dispatch() {
     switch (head_.opcode) {
-      case FUSE_LOOKUP: return lookup();
-      case FUSE_GETATTR: return get_attributes();
-      case FUSE_SETATTR: return set_attributes();
-      case FUSE_READLINK: return read_link();
-      case FUSE_SYMLINK: return make_link();
-      case FUSE_MKNOD: return make_node();
-      case FUSE_MKDIR: return make_folder();
-      case FUSE_UNLINK: return remove(0);
-      case FUSE_RMDIR: return remove(AT_REMOVEDIR);
-      case FUSE_RENAME: return rename<fuse_rename_in>();
-      case FUSE_RENAME2: return rename<fuse_rename2_in>();
-      case FUSE_LINK: return hard_link();
-      case FUSE_CREATE: return create();
+      case FUSE_LOOKUP:
+        return lookup();
+      case FUSE_GETATTR:
+        return get_attributes();
+      case FUSE_SETATTR:
+        return set_attributes();
+      case FUSE_READLINK:
+        return read_link();
+      case FUSE_SYMLINK:
+        return make_link();
+      case FUSE_MKNOD:
+        return make_node();
+      case FUSE_MKDIR:
+        return make_folder();
+      case FUSE_UNLINK:
+        return remove(0);
+      case FUSE_RMDIR:
+        return remove(AT_REMOVEDIR);
+      case FUSE_RENAME:
+        return rename<fuse_rename_in>();
+      case FUSE_RENAME2:
+        return rename<fuse_rename2_in>();
+      case FUSE_LINK:
+        return hard_link();
+      case FUSE_CREATE:
+        return create();
       case FUSE_OPEN:
-      case FUSE_OPENDIR: return opened(head_.opcode == FUSE_OPENDIR);
-      case FUSE_READ: return read();
-      case FUSE_WRITE: return write();
-      case FUSE_READDIR: return read_folder();
-      case FUSE_STATFS: return statistics();
+      case FUSE_OPENDIR:
+        return opened(head_.opcode == FUSE_OPENDIR);
+      case FUSE_READ:
+        return read();
+      case FUSE_WRITE:
+        return write();
+      case FUSE_READDIR:
+        return read_folder();
+      case FUSE_STATFS:
+        return statistics();
       case FUSE_FSYNC:
-      case FUSE_FSYNCDIR: return sync();
-      case FUSE_FALLOCATE: return allocate();
-      case FUSE_LSEEK: return seek();
+      case FUSE_FSYNCDIR:
+        return sync();
+      case FUSE_FALLOCATE:
+        return allocate();
+      case FUSE_LSEEK:
+        return seek();
       case FUSE_RELEASE:
       case FUSE_RELEASEDIR:
-      case FUSE_DESTROY: return 0;
-      default: return -ENOSYS;  // a kernel asks once: extended attributes, locks between sandboxes
+      case FUSE_DESTROY:
+        return 0;
+      default:
+        return -ENOSYS;  // a kernel asks once: extended attributes, locks between sandboxes
     }
   }
 
@@ -131,7 +164,7 @@ class FuseCall {
   // Only of a regular file is the content opened: a device or a pipe would do something.
   int open_file(int flags, Fd& out) {
     const Fd thing = node(O_PATH);
-    struct stat st{};
+    struct stat st = {};
     if (!thing || ::fstat(thing.get(), &st) != 0) return -errno;
     if (S_ISDIR(st.st_mode)) return -EISDIR;
     if (!S_ISREG(st.st_mode)) return -EINVAL;
@@ -147,7 +180,7 @@ class FuseCall {
   }
   int put_entry(int folder, const std::string& called) {
     const Fd thing(::openat(folder, called.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat st{};
+    struct stat st = {};
     if (!thing || ::fstat(thing.get(), &st) != 0) return -errno;
     const auto number = server_.nodes_.number_of(thing);
     if (!number) return -EIO;
@@ -159,7 +192,7 @@ class FuseCall {
     return 0;
   }
   int put_attributes(const Fd& thing) {
-    struct stat st{};
+    struct stat st = {};
     if (::fstat(thing.get(), &st) != 0) return -errno;
     fuse_attr_out out{};
     out.attr_valid = kFresh_s;
@@ -189,7 +222,7 @@ class FuseCall {
     return 0;
   }
   int statistics() {
-    struct statfs fs{};
+    struct statfs fs = {};
     if (::fstatfs(server_.nodes_.folder().get(), &fs) != 0) return -errno;
     fuse_statfs_out out{};
     out.st.blocks = fs.f_blocks;
@@ -212,9 +245,11 @@ class FuseCall {
     const Fd thing = node(O_PATH);
     if (!thing) return -errno;
     if ((set.valid & (FATTR_UID | FATTR_GID)) != 0 &&
-        ::fchownat(thing.get(), "", (set.valid & FATTR_UID) != 0 ? set.uid : static_cast<uid_t>(-1), (set.valid & FATTR_GID) != 0 ? set.gid : static_cast<gid_t>(-1), AT_EMPTY_PATH) != 0)
+        ::fchownat(thing.get(), "", (set.valid & FATTR_UID) != 0 ? set.uid : static_cast<uid_t>(-1),
+                   (set.valid & FATTR_GID) != 0 ? set.gid : static_cast<gid_t>(-1), AT_EMPTY_PATH) != 0)
       return -errno;
-    if ((set.valid & FATTR_MODE) != 0 && ::chmod(fmt::format("/proc/self/fd/{}", thing.get()).c_str(), set.mode & 07777) != 0) return -errno;
+    if ((set.valid & FATTR_MODE) != 0 && ::chmod(fmt::format("/proc/self/fd/{}", thing.get()).c_str(), set.mode & 07777) != 0)
+      return -errno;
     if ((set.valid & FATTR_SIZE) != 0) {
       Fd file;
       if (const int error = open_file(O_WRONLY, file); error != 0) return error;
@@ -233,7 +268,7 @@ class FuseCall {
 
   // --- making and removing. What is made belongs to whoever asked; in a folder with the set-gid bit, to the folder's group.
   int give(int folder, const std::string& called) {
-    struct stat st{};
+    struct stat st = {};
     if (::fstat(folder, &st) != 0) return -errno;
     const gid_t group = (st.st_mode & S_ISGID) != 0 ? st.st_gid : head_.gid;
     return ::fchownat(folder, called.c_str(), head_.uid, group, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : -errno;
@@ -300,7 +335,7 @@ class FuseCall {
   // A file's last name goes: whoever has it open reads on.
   void keep_removed(int folder, const std::string& called) {
     Fd thing(::openat(folder, called.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-    struct stat st{};
+    struct stat st = {};
     if (!thing || ::fstat(thing.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1) return;
     const auto number = server_.nodes_.number_of(thing);
     const std::lock_guard hold(client_.lock);
@@ -446,9 +481,12 @@ class FuseCall {
     const fuse_fallocate_in wanted = *in;
     Fd file;
     if (const int error = open_file(O_WRONLY, file); error != 0) return error;
-    if ((wanted.mode & ~static_cast<std::uint32_t>(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0) return -EOPNOTSUPP;
+    if ((wanted.mode & ~static_cast<std::uint32_t>(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0)
+      return -EOPNOTSUPP;
     if (wanted.offset > INT64_MAX || wanted.length > INT64_MAX) return -EFBIG;
-    return ::fallocate(file.get(), static_cast<int>(wanted.mode), static_cast<off_t>(wanted.offset), static_cast<off_t>(wanted.length)) == 0 ? 0 : -errno;
+    return ::fallocate(file.get(), static_cast<int>(wanted.mode), static_cast<off_t>(wanted.offset), static_cast<off_t>(wanted.length)) == 0
+               ? 0
+               : -errno;
   }
   int seek() {
     const auto* in = take<fuse_lseek_in>();

@@ -22,8 +22,8 @@
 
 namespace space::agent {
 
-inline constexpr std::uint32_t kFuseMinor = 31;           // of protocol 7 that is spoken, whatever the two ends know
-inline constexpr std::size_t kFuseData = 128 << 10;       // of one read or write
+inline constexpr std::uint32_t kFuseMinor = 31;                // of protocol 7 that is spoken, whatever the two ends know
+inline constexpr std::size_t kFuseData = 128 << 10;            // of one read or write
 inline constexpr std::size_t kFuseMessage = kFuseData + 8192;  // the longest request or answer
 
 // Of one mount in one sandbox.

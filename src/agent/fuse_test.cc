@@ -43,7 +43,8 @@ bool soon(F condition) {
 class FuseTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    can_ = ::geteuid() == 0 && ::access("/dev/fuse", R_OK | W_OK) == 0 && ::unshare(CLONE_NEWNS) == 0 && ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    can_ = ::geteuid() == 0 && ::access("/dev/fuse", R_OK | W_OK) == 0 && ::unshare(CLONE_NEWNS) == 0 &&
+           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
   }
   void SetUp() override {
     if (!can_) GTEST_SKIP() << "needs root and /dev/fuse";
@@ -100,7 +101,7 @@ TEST_F(FuseTest, FilesAreThoseOfTheVolume) {
   EXPECT_THROW(fs::remove(a_ / "one"), fs::filesystem_error);
   EXPECT_EQ(fs::remove_all(a_ / "one"), 4u);
   EXPECT_FALSE(fs::exists(folder_ / "one"));
-  struct statvfs space{};
+  struct statvfs space = {};
   ASSERT_EQ(::statvfs(a_.c_str(), &space), 0);
   EXPECT_GT(space.f_blocks, 0u);
 }
@@ -114,7 +115,7 @@ TEST_F(FuseTest, AFolderOfThousandsIsListedWhole) {
 
 TEST_F(FuseTest, OwnersModesAndTimesAreKept) {
   const auto status = [](const fs::path& path) {
-    struct stat st{};
+    struct stat st = {};
     EXPECT_EQ(::stat(path.c_str(), &st), 0);
     return st;
   };
@@ -134,14 +135,16 @@ TEST_F(FuseTest, OwnersModesAndTimesAreKept) {
   int ended = 0;
   ASSERT_EQ(::waitpid(child, &ended, 0), child);
   EXPECT_EQ(WEXITSTATUS(ended), 0);
-  EXPECT_EQ(std::tuple(status(folder_ / "mine").st_uid, status(folder_ / "mine").st_gid, status(folder_ / "mine").st_mode & 07777), std::tuple(1234u, 1234u, 0640u));
+  EXPECT_EQ(std::tuple(status(folder_ / "mine").st_uid, status(folder_ / "mine").st_gid, status(folder_ / "mine").st_mode & 07777),
+            std::tuple(1234u, 1234u, 0640u));
   EXPECT_EQ(std::tuple(status(a_ / "folder").st_uid, status(a_ / "folder").st_mode & 07777), std::tuple(1234u, 0750u));
   EXPECT_EQ(::chmod((a_ / "mine").c_str(), 0600), 0);
   EXPECT_EQ(::chown((a_ / "mine").c_str(), 5, 6), 0);
   const timespec times[2] = {{1000, 5}, {2000, 7}};
   EXPECT_EQ(::utimensat(AT_FDCWD, (a_ / "mine").c_str(), times, 0), 0);
   const struct stat now = status(folder_ / "mine");
-  EXPECT_EQ(std::tuple(now.st_uid, now.st_gid, now.st_mode & 07777, now.st_mtim.tv_sec, now.st_mtim.tv_nsec, now.st_atim.tv_sec), std::tuple(5u, 6u, 0600u, 2000L, 7L, 1000L));
+  EXPECT_EQ(std::tuple(now.st_uid, now.st_gid, now.st_mode & 07777, now.st_mtim.tv_sec, now.st_mtim.tv_nsec, now.st_atim.tv_sec),
+            std::tuple(5u, 6u, 0600u, 2000L, 7L, 1000L));
 }
 
 TEST_F(FuseTest, OthersSeeWhatIsWrittenAtOnceOrASecondLater) {
@@ -270,13 +273,14 @@ TEST_F(FuseMessages, ANewWireOfAMountEndsTheOneBefore) {
 
 TEST_F(FuseMessages, WhatIsOutsideHasNoNumber) {
   std::ofstream(dir_.path() / "outside") << "x";
-  struct stat st{};
+  struct stat st = {};
   ASSERT_EQ(::stat((dir_.path() / "outside").c_str(), &st), 0);
   const std::string body(sizeof(fuse_getattr_in), '\0');
   EXPECT_EQ(error_of(ask(FUSE_GETATTR, st.st_ino, body)), -ESTALE);
   EXPECT_EQ(error_of(ask(FUSE_GETATTR, st.st_ino | 1ULL << 32, body)), -ESTALE);
   EXPECT_EQ(error_of(ask(FUSE_GETATTR, FUSE_ROOT_ID, body)), 0);
-  for (const std::string_view name : {"..", ".", "a/b", "", "../outside"}) EXPECT_EQ(error_of(ask(FUSE_LOOKUP, FUSE_ROOT_ID, std::string(name) + '\0')), -EINVAL) << name;
+  for (const std::string_view name : {"..", ".", "a/b", "", "../outside"})
+    EXPECT_EQ(error_of(ask(FUSE_LOOKUP, FUSE_ROOT_ID, std::string(name) + '\0')), -EINVAL) << name;
   EXPECT_EQ(error_of(ask(FUSE_LOOKUP, FUSE_ROOT_ID, "without an end")), -EINVAL);
 }
 

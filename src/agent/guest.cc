@@ -27,9 +27,10 @@ constexpr std::size_t kHostnameWidth = 64;  // HOST_NAME_MAX
 // page and no metadata; the users' processes stand still meanwhile. Else the file is replaced. Not synced: the next init writes it
 // again. What stands there may be anything that a user of the guest put there, so no link is followed.
 Result<> write_small(const std::string& path, std::string_view content, mode_t mode) {
-  struct stat st{};
-  if (const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)); fd && ::fstat(fd.get(), &st) == 0 && S_ISREG(st.st_mode) &&
-      st.st_nlink == 1 && st.st_uid == 0 && static_cast<std::size_t>(st.st_size) == content.size() && (st.st_mode & 07777) == mode)
+  struct stat st = {};
+  if (const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      fd && ::fstat(fd.get(), &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_uid == 0 &&
+      static_cast<std::size_t>(st.st_size) == content.size() && (st.st_mode & 07777) == mode)
     return pwrite_all(fd, as_bytes(content), 0);
   const std::string aside = path + ".space";
   ::unlink(aside.c_str());
@@ -97,7 +98,7 @@ class RealGuest : public Guest {
   static Result<> write_hosts(const std::string& hostname) {
     constexpr std::string_view kOurs = "127.0.1.1";
     std::string text;
-    struct stat st{};
+    struct stat st = {};
     if (::lstat("/etc/hosts", &st) == 0 && S_ISREG(st.st_mode)) text = read_file("/etc/hosts", 1 << 20).value_or("");
     if (text.empty()) text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
     std::string out;

@@ -152,8 +152,11 @@ Result<> replace(const std::string& path, std::string_view content, unsigned mod
 
 Result<std::string> java_store_with(std::string_view store, std::string_view der) {
   const auto entries = read_entries(store);
-  if (!entries) return fail(ErrorKind::unsupported, "java_store_unknown", "Java's trust store is no JKS keystore that can be read", "run update-ca-certificates -f");
-  if (std::any_of(entries->begin(), entries->end(), [&](const Entry& entry) { return entry.certificate == der; })) return std::string(store);
+  if (!entries)
+    return fail(ErrorKind::unsupported, "java_store_unknown", "Java's trust store is no JKS keystore that can be read",
+                "run update-ca-certificates -f");
+  if (std::any_of(entries->begin(), entries->end(), [&](const Entry& entry) { return entry.certificate == der; }))
+    return std::string(store);
   std::string kept;
   std::uint32_t count = 1;
   for (const Entry& entry : *entries) {
@@ -175,9 +178,11 @@ Result<> install_java_authority(const std::string& root, std::string_view pem) {
   const std::string path = root + kJavaStore;
   const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return {};
-  struct stat st{};
+  struct stat st = {};
   if (!fd || ::fstat(fd.get(), &st) != 0) return fail_errno(errno, path);
-  if (!S_ISREG(st.st_mode) || st.st_nlink != 1) return fail(ErrorKind::unsupported, "java_store_unknown", path + " is no plain file of one name", "remove it and run update-ca-certificates -f");
+  if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
+    return fail(ErrorKind::unsupported, "java_store_unknown", path + " is no plain file of one name",
+                "remove it and run update-ca-certificates -f");
   const auto der = der_of(pem);
   if (!der) return fail(ErrorKind::invalid_argument, "invalid_field", "ca: is no certificate");
   TRY(const std::string before, read_fd(fd, kLargestStore));

@@ -19,16 +19,22 @@ std::string number(std::uint64_t value, int bytes) {
 }
 
 std::string trusted(const std::string& alias, const std::string& der) {
-  return number(2, 4) + number(alias.size(), 2) + alias + number(1'700'000'000'000, 8) + number(5, 2) + "X.509" + number(der.size(), 4) + der;
+  return number(2, 4) + number(alias.size(), 2) + alias + number(1'700'000'000'000, 8) + number(5, 2) + "X.509" + number(der.size(), 4) +
+         der;
 }
 
 std::string key(const std::string& alias) {
-  return number(1, 4) + number(alias.size(), 2) + alias + number(5, 8) + number(4, 4) + "keys" + number(1, 4) + number(5, 2) + "X.509" + number(3, 4) + "one";
+  return number(1, 4) + number(alias.size(), 2) + alias + number(5, 8) + number(4, 4) + "keys" + number(1, 4) + number(5, 2) + "X.509" +
+         number(3, 4) + "one";
 }
 
-std::string store(std::uint32_t count, const std::string& entries) { return number(0xfeedfeed, 4) + number(2, 4) + number(count, 4) + entries + std::string(20, 'd'); }
+std::string store(std::uint32_t count, const std::string& entries) {
+  return number(0xfeedfeed, 4) + number(2, 4) + number(count, 4) + entries + std::string(20, 'd');
+}
 
-std::string pem(const std::string& der) { return "-----BEGIN CERTIFICATE-----\n" + base64_encode(as_bytes(der)) + "\n-----END CERTIFICATE-----\n"; }
+std::string pem(const std::string& der) {
+  return "-----BEGIN CERTIFICATE-----\n" + base64_encode(as_bytes(der)) + "\n-----END CERTIFICATE-----\n";
+}
 
 const std::string kOther = trusted("debian:some_root.pem", "a public root"), kDebians = trusted("debian:space-egress.pem", "the builder's");
 
@@ -52,7 +58,8 @@ TEST(JavaStore, StaysWhereItKnowsTheCertificate) {
 
 TEST(JavaStore, WhatIsNoKeystoreIsRefused) {
   const std::string good = store(2, kOther + key("mine"));
-  for (std::size_t size = 0; size < good.size(); ++size) EXPECT_EQ(java_store_with(good.substr(0, size), "x").error().code, "java_store_unknown") << size;
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_EQ(java_store_with(good.substr(0, size), "x").error().code, "java_store_unknown") << size;
   EXPECT_FALSE(java_store_with(good + "more", "x"));
   EXPECT_FALSE(java_store_with(store(0xffffffff, kOther), "x"));
   EXPECT_FALSE(java_store_with(number(0xfeedfeed, 4) + number(1, 4) + good.substr(8), "x"));
@@ -77,7 +84,7 @@ TEST_F(JavaStoreFile, IsWrittenInPlaceOnceItHasItsRoom) {
   ASSERT_TRUE(install_java_authority(root_, pem("first")));
   EXPECT_EQ(fs::status(path_).permissions(), fs::perms(0640));
   EXPECT_EQ(text(), *java_store_with(store(1, kOther), "first"));
-  struct stat before{}, after{};
+  struct stat before = {}, after = {};
   ASSERT_EQ(::stat(path_.c_str(), &before), 0);
   for (const char* der : {"second", "first", "first"}) {
     ASSERT_TRUE(install_java_authority(root_, pem(der)));

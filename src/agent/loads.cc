@@ -31,7 +31,7 @@ bool is_machine_id(std::string_view id) {  // machine-id(5)
 
 // Hooks run as root, so nobody else may have been able to write them.
 bool is_trusted_program(const std::string& path) {
-  struct stat st{};
+  struct stat st = {};
   return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & 022) == 0 && (st.st_mode & 0100) != 0;
 }
 
@@ -82,7 +82,8 @@ Result<> Loads::init(InitRequest request) {
   agent_.settings.sandbox_env = std::move(request.env);
   agent_.settings.sandbox_id = request.sandbox_id;
   ++count_;
-  TRY_VOID(guest.announce(fmt::format("{{\"loads\":{},\"epoch\":{},\"sandbox_id\":{}}}\n", count_, request.epoch, json::serialize(json::string(request.sandbox_id)))));
+  TRY_VOID(guest.announce(fmt::format("{{\"loads\":{},\"epoch\":{},\"sandbox_id\":{}}}\n", count_, request.epoch,
+                                      json::serialize(json::string(request.sandbox_id)))));
   if (auto told = tell_environment(); !told) log::warn("environment.not_told", {{"error", told.error()}});
   if (request.loaded) guest.end_old_connections(request.peer_port);
   TRY_VOID(agent_.processes.user_group().thaw());

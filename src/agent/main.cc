@@ -117,17 +117,20 @@ Result<> serve(const Options& options) {
   Agent agent(loop.get_executor(), options.init ? real_guest() : no_guest());
   agent.allow_any_peer = options.allow_any_peer;
   agent.boot_id = new_id();
-  if (auto loaded = agent.settings.load_template(options.template_file); !loaded) log::warn("template.unreadable", {{"error", loaded.error()}});
+  if (auto loaded = agent.settings.load_template(options.template_file); !loaded)
+    log::warn("template.unreadable", {{"error", loaded.error()}});
   if (!options.user.empty()) agent.settings.default_user = options.user;
   if (options.init) {
-    if (auto opened = agent.processes.user_group().open("/sys/fs/cgroup/user"); !opened) log::warn("cgroup.missing", {{"error", opened.error()}});
+    if (auto opened = agent.processes.user_group().open("/sys/fs/cgroup/user"); !opened)
+      log::warn("cgroup.missing", {{"error", opened.error()}});
     if (auto named = agent.guest->set_hostname("sandbox"); !named) log::warn("hostname.failed", {{"error", named.error()}});
   }
   TRY_VOID(agent.reaper.start());
 
   http::Router router;
   add_routes(router, agent);
-  http::Server server(loop.get_executor(), [&router](http::Exchange& x) { return router(x); }, server_options());
+  http::Server server(
+      loop.get_executor(), [&router](http::Exchange& x) { return router(x); }, server_options());
   for (const std::string& where : options.listen) {
     TRY(Fd listener, listen_on(where, options.allow_any_peer));
     TRY_VOID(server.serve(std::move(listener)));

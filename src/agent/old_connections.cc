@@ -57,8 +57,10 @@ std::optional<End> read_end(std::string_view text) {
     const auto value = static_cast<std::uint32_t>(*word);
     std::memcpy(bytes + at / 2, &value, 4);
   }
-  if (colon == 8) end.address = mapped(bytes);
-  else std::memcpy(end.address.data(), bytes, 16);
+  if (colon == 8)
+    end.address = mapped(bytes);
+  else
+    std::memcpy(end.address.data(), bytes, 16);
   const auto port = hex_number(text.substr(colon + 1));
   if (!port || *port > 65535) return std::nullopt;
   end.port = static_cast<std::uint16_t>(*port);

@@ -51,8 +51,8 @@ winsize window_size(TerminalSize size) {
 
 }  // namespace
 
-Process::Process(asio::any_io_executor executor, Reaper& reaper, const WindowLimits& limits, std::uint32_t number, Command command, int cgroup,
-                 std::function<void()> ended)
+Process::Process(asio::any_io_executor executor, Reaper& reaper, const WindowLimits& limits, std::uint32_t number, Command command,
+                 int cgroup, std::function<void()> ended)
     : executor_(executor),
       reaper_(reaper),
       number_(number),
@@ -271,20 +271,23 @@ void Process::kill_group(int number) {
   if (!command_.terminal || !out_.open) return;
   // A shell on a terminal gives each job a group of its own.
   pid_t foreground = 0;
-  if (::ioctl(out_.stream.native_handle(), TIOCGPGRP, &foreground) == 0 && foreground > 1 && foreground != pid_) ::kill(-foreground, number);
+  if (::ioctl(out_.stream.native_handle(), TIOCGPGRP, &foreground) == 0 && foreground > 1 && foreground != pid_)
+    ::kill(-foreground, number);
 }
 
 Result<> Process::signal(int number) {
   const auto ended = [] { return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how"); };
   switch (state_) {
-    case ProcessState::exited: return ended();
+    case ProcessState::exited:
+      return ended();
     case ProcessState::created:
       if (number != SIGKILL && number != SIGTERM && number != SIGINT && number != SIGHUP)
         return fail(ErrorKind::conflict, "process_not_started", "the process has not been started", "attach to it first");
       conclude({-1, static_cast<std::uint8_t>(number), false, false});
       return {};
     case ProcessState::starting:
-    case ProcessState::running: break;
+    case ProcessState::running:
+      break;
   }
   if (status_) return ended();
   kill_group(number);
@@ -292,8 +295,10 @@ Result<> Process::signal(int number) {
 }
 
 Result<> Process::resize(TerminalSize size) {
-  if (!command_.terminal) return fail(ErrorKind::conflict, "not_a_terminal", "the process was not created with a terminal", "create it with pty");
-  if (state_ == ProcessState::exited || status_) return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
+  if (!command_.terminal)
+    return fail(ErrorKind::conflict, "not_a_terminal", "the process was not created with a terminal", "create it with pty");
+  if (state_ == ProcessState::exited || status_)
+    return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
   command_.terminal = size;
   if (!out_.open) return {};  // not started: it will start with this size
   const winsize value = window_size(size);

@@ -117,7 +117,7 @@ class Process : public std::enable_shared_from_this<Process> {
   std::chrono::steady_clock::time_point created_at_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point ended_at_;
   std::optional<Error> start_error_;
-  std::optional<wire::ProcessExit> exit_;   // reported
+  std::optional<wire::ProcessExit> exit_;    // reported
   std::optional<wire::ProcessExit> status_;  // the child's end, before the drain is over
   bool timed_out_ = false;
 

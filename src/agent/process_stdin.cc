@@ -22,11 +22,13 @@ Task<Process::StdinTurn> Process::stdin_turn() {
   const auto until = std::chrono::steady_clock::now() + kStartWait;
   while (state_ == ProcessState::created || state_ == ProcessState::starting) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) co_return fail(ErrorKind::conflict, "process_not_started", "the process has not been started", "attach to it first");
+    if (left.count() <= 0)
+      co_return fail(ErrorKind::conflict, "process_not_started", "the process has not been started", "attach to it first");
     co_await started_.wait_for(left);
   }
   while (stdin_busy_) co_await stdin_free_.wait();
-  if (state_ == ProcessState::exited) co_return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
+  if (state_ == ProcessState::exited)
+    co_return fail(ErrorKind::gone, "process_exited", "the process has ended", "look at its session to see how");
   if (!stdin_.is_open()) co_return stdin_closed();
   stdin_busy_ = true;
   co_return StdinTurn(shared_from_this());

@@ -18,11 +18,14 @@ ProcessTable::ProcessTable(asio::any_io_executor executor, Reaper& reaper)
 
 Result<std::shared_ptr<Process>> ProcessTable::create(Command command) {
   forget_old();
-  const auto living = static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(), [](const auto& p) { return alive(*p.second); }));
+  const auto living =
+      static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(), [](const auto& p) { return alive(*p.second); }));
   if (living >= kMostAlive)
-    return fail(ErrorKind::resource_exhausted, "too_many_processes", fmt::format("{} processes are alive in this sandbox", living), "end some of them first");
+    return fail(ErrorKind::resource_exhausted, "too_many_processes", fmt::format("{} processes are alive in this sandbox", living),
+                "end some of them first");
   const std::uint32_t number = next_++;
-  auto process = std::make_shared<Process>(executor_, reaper_, limits_, number, std::move(command), group_.descriptor(), [this] { resize_windows(); });
+  auto process =
+      std::make_shared<Process>(executor_, reaper_, limits_, number, std::move(command), group_.descriptor(), [this] { resize_windows(); });
   processes_.emplace(number, process);
   resize_windows();
   return process;
@@ -31,7 +34,9 @@ Result<std::shared_ptr<Process>> ProcessTable::create(Command command) {
 Result<std::shared_ptr<Process>> ProcessTable::find(std::uint32_t number) {
   forget_old();
   if (const auto found = processes_.find(number); found != processes_.end()) return found->second;
-  if (number > 0 && number < next_) return fail(ErrorKind::gone, "process_forgotten", fmt::format("process {} ended too long ago", number), "run it again; how one ended is kept for ten minutes");
+  if (number > 0 && number < next_)
+    return fail(ErrorKind::gone, "process_forgotten", fmt::format("process {} ended too long ago", number),
+                "run it again; how one ended is kept for ten minutes");
   return fail(ErrorKind::not_found, "process_not_found", fmt::format("there is no process {}", number), "list those that there are");
 }
 
@@ -62,7 +67,8 @@ void ProcessTable::forget_old() {
 }
 
 void ProcessTable::resize_windows() {
-  const auto living = static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(), [](const auto& p) { return alive(*p.second); }));
+  const auto living =
+      static_cast<std::size_t>(std::count_if(processes_.begin(), processes_.end(), [](const auto& p) { return alive(*p.second); }));
   limits_.tail = std::clamp(kWindowMemory / std::max<std::size_t>(living, 1), kSmallestTail, kLargestTail);
 }
 

@@ -10,8 +10,8 @@ namespace space::agent {
 
 class ProcessTable {
  public:
-  static constexpr std::size_t kMostAlive = 1024;   // created or running
-  static constexpr std::size_t kMostExited = 256;   // kept to be read
+  static constexpr std::size_t kMostAlive = 1024;  // created or running
+  static constexpr std::size_t kMostExited = 256;  // kept to be read
   static constexpr std::size_t kMostExitedBytes = 32 << 20;
   static constexpr auto kKeptFor = std::chrono::minutes(10);  // after the exit; and a process that is never started
 

@@ -30,7 +30,8 @@ TEST_F(Processes, KeepsTheStreamsApartAndReportsTheExitCode) {
 }
 
 TEST_F(Processes, OutputIsBytes) {
-  const Outcome outcome = run("for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7; do printf \"\\\\$i$j$k\"; done; done; done");
+  const Outcome outcome =
+      run("for i in 0 1 2 3; do for j in 0 1 2 3 4 5 6 7; do for k in 0 1 2 3 4 5 6 7; do printf \"\\\\$i$j$k\"; done; done; done");
   std::string all;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
   EXPECT_EQ(outcome.out, all);
@@ -71,7 +72,8 @@ TEST_F(Processes, HasCwdUserGroupsAndEnvironment) {
   spec.env = {{"A", "command"}};
   const Outcome outcome = run(spec);
   EXPECT_EQ(outcome.out, "/usr\ndaemon\n/usr/sbin daemon command\n1024\n0022\n");
-  EXPECT_EQ(run("readlink /proc/self/fd/0; ls /proc/self/fd | wc -l").out, "/dev/null\n4\n") << "0, 1, 2 and ls's own: nothing of the agent's";
+  EXPECT_EQ(run("readlink /proc/self/fd/0; ls /proc/self/fd | wc -l").out, "/dev/null\n4\n")
+      << "0, 1, 2 and ls's own: nothing of the agent's";
   spec.user = "no such user";
   EXPECT_EQ(wait(client_->create(spec)).error().code, "unknown_user");
 }
@@ -130,9 +132,7 @@ TEST_F(Processes, EndsWithItsDirectChildAlthoughOthersHoldThePipe) {
   EXPECT_LT(seconds_since(before), 5);
 }
 
-TEST_F(Processes, TakesWhatOthersWriteShortlyAfterTheEnd) {
-  EXPECT_EQ(run("(sleep 0.05; echo late) & echo early").out, "early\nlate\n");
-}
+TEST_F(Processes, TakesWhatOthersWriteShortlyAfterTheEnd) { EXPECT_EQ(run("(sleep 0.05; echo late) & echo early").out, "early\nlate\n"); }
 
 TEST_F(Processes, AllThatTheChildWroteComesBeforeTheExit) {
   for (int i = 0; i < 20; ++i) {
@@ -174,7 +174,8 @@ TEST_F(Processes, TimeLimitHoldsWhenTheClientIsGone) {
 }
 
 TEST_F(Processes, OrphansAreReapedAndExitCodesStay) {
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(run("for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.1 &); done; exit " + std::to_string(i)).exit->code, i);
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(run("for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.1 &); done; exit " + std::to_string(i)).exit->code, i);
   ::usleep(500'000);
   EXPECT_EQ(run("ps -o stat= --ppid " + std::to_string(agent_) + " | grep -c ^Z").out, "0\n");
 }
@@ -270,14 +271,23 @@ TEST_F(Processes, StandStillWhileFrozenAndNonceIsGoodOnce) {
   const auto before = wait(client_->get(process))->last_sequence;
   ::usleep(200'000);
   EXPECT_EQ(wait(client_->get(process))->last_sequence, before);
-  wire::AgentInit init{"nonce-0001", "sandboxid", "box", std::string(32, 'a'), 1'700'000'000'000'000'000, std::string(64, 'e'), {{"A", "sandbox"}}, 2, "any text: nothing is written here"};
+  wire::AgentInit init{"nonce-0001",
+                       "sandboxid",
+                       "box",
+                       std::string(32, 'a'),
+                       1'700'000'000'000'000'000,
+                       std::string(64, 'e'),
+                       {{"A", "sandbox"}},
+                       2,
+                       "any text: nothing is written here"};
   EXPECT_TRUE(wait(client_->init(init)));
   EXPECT_EQ(wait(client_->init(init)).error().code, "nonce_used");
   ::usleep(200'000);
   EXPECT_GT(wait(client_->get(process))->last_sequence, before);
   EXPECT_EQ(wait(client_->health())->loads, 1u);
   EXPECT_EQ(run("echo $A $SPACE_SANDBOX_ID").out, "sandbox sandboxid\n");
-  EXPECT_EQ(run("echo $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS").out, "/etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates/space-egress.crt\n");
+  EXPECT_EQ(run("echo $SSL_CERT_FILE $NODE_EXTRA_CA_CERTS").out,
+            "/etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates/space-egress.crt\n");
   EXPECT_TRUE(wait(client_->signal(process, "KILL")));
 }
 
@@ -326,8 +336,11 @@ TEST_F(Terminals, HaveASizeThatFollows) {
   const auto first = wait(read_until(**stream, [](const Outcome& o) { return o.terminal.find("/dev/pts/") != std::string::npos; }));
   EXPECT_TRUE(first->terminal.starts_with("30 100\r\n"));
   EXPECT_TRUE(wait(client_->resize(process, {60, 20})));
-  EXPECT_NE(wait(read_until(**stream, [](const Outcome& o) { return o.terminal.find("60 20") != std::string::npos; }))->terminal.find("60 20\r\n"), std::string::npos);
-  for (const char* body : {R"({"rows":0,"cols":1})", R"({"rows":5,"cols":-1})", R"({"rows":70000,"cols":1})"}) EXPECT_EQ(code_of(ask("POST", "/v1/processes/1/resize", body)), "invalid_field");
+  EXPECT_NE(wait(read_until(**stream, [](const Outcome& o) { return o.terminal.find("60 20") != std::string::npos; }))
+                ->terminal.find("60 20\r\n"),
+            std::string::npos);
+  for (const char* body : {R"({"rows":0,"cols":1})", R"({"rows":5,"cols":-1})", R"({"rows":70000,"cols":1})"})
+    EXPECT_EQ(code_of(ask("POST", "/v1/processes/1/resize", body)), "invalid_field");
   EXPECT_TRUE(wait(client_->signal(process, "KILL")));
 }
 

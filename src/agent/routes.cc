@@ -13,7 +13,8 @@ constexpr std::size_t kInitLimit = 2 << 20;
 
 bool is_host(const http::Peer& peer) {
   if (peer.credentials) return peer.credentials->uid == 0 || peer.credentials->uid == ::geteuid();
-  return peer.address == wire::kHostAddress || peer.address == wire::kHostAddress6 || peer.address == fmt::format("::ffff:{}", wire::kHostAddress);
+  return peer.address == wire::kHostAddress || peer.address == wire::kHostAddress6 ||
+         peer.address == fmt::format("::ffff:{}", wire::kHostAddress);
 }
 
 Task<> refuse_strangers(Agent& agent, http::Exchange& exchange, const http::Handler& next) {
@@ -23,7 +24,8 @@ Task<> refuse_strangers(Agent& agent, http::Exchange& exchange, const http::Hand
 }
 
 Task<> get_health(Agent& agent, http::Exchange& exchange) {
-  json::object body{{"version", SPACE_VERSION}, {"protocol", wire::kAgentProtocol}, {"boot_id", agent.boot_id}, {"loads", agent.loads.count()}};
+  json::object body{
+      {"version", SPACE_VERSION}, {"protocol", wire::kAgentProtocol}, {"boot_id", agent.boot_id}, {"loads", agent.loads.count()}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
@@ -70,7 +72,8 @@ Result<std::uint64_t> query_number(const http::Target& target, std::string_view 
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || text->empty() || value > most)
-    return fail(ErrorKind::invalid_argument, "invalid_query", fmt::format("{} must be a whole number up to {}", name, most), "send such a number");
+    return fail(ErrorKind::invalid_argument, "invalid_query", fmt::format("{} must be a whole number up to {}", name, most),
+                "send such a number");
   return value;
 }
 

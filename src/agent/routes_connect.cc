@@ -18,7 +18,8 @@ Task<Fd> dial(tcp::endpoint to) {
   tcp::socket socket(co_await asio::this_coro::executor);
   auto first = co_await (socket.async_connect(to, asio::as_tuple(asio::use_awaitable)) || sleep_for(kConnectLimit));
   if (first.index() == 1 || std::get<0>(std::get<0>(first)))
-    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", to.port()), "start the server there, then try again");
+    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", to.port()),
+                   "start the server there, then try again");
   boost::system::error_code error;
   Fd fd(socket.release(error));
   if (error) co_return fail_errno(error.value(), "release a socket");
@@ -30,7 +31,8 @@ Task<> connect(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const std::uint64_t port, query_number(exchange.target(), "port", 65535, 0));
   if (port == 0 || http::wanted_upgrade(exchange) != "tcp")
     co_return fail(ErrorKind::invalid_argument, "invalid_query", "this needs port=1..65535 and an upgrade to tcp");
-  const tcp::endpoint v4(asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)), v6(asio::ip::address_v6::loopback(), static_cast<std::uint16_t>(port));
+  const tcp::endpoint v4(asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)),
+      v6(asio::ip::address_v6::loopback(), static_cast<std::uint16_t>(port));
   auto dialled = co_await dial(v4);
   if (!dialled) dialled = co_await dial(v6);
   if (!dialled) co_return fail(std::move(dialled).error());

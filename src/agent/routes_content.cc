@@ -35,7 +35,8 @@ Result<UploadOptions> upload_options(const FileRequest& request, const http::Tar
     options.group = user.gid;
     if (colon != std::string::npos) {
       options.group = request.accounts->group_id(owner->substr(colon + 1));
-      if (!options.group) return fail(ErrorKind::invalid_argument, "unknown_group", "there is no such group in the sandbox", "see /etc/group there");
+      if (!options.group)
+        return fail(ErrorKind::invalid_argument, "unknown_group", "there is no such group in the sandbox", "see /etc/group there");
     }
   }
   return options;

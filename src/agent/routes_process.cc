@@ -22,14 +22,17 @@ Result<std::vector<std::string>> read_argv(JsonReader& r) {
   const auto shell = r.optional_text("shell", kLongestArgument);
   TRY_VOID(r.done());
   if (shell.has_value() == !argv.empty() || (shell && shell->empty()) || (!argv.empty() && argv[0].empty()))
-    return fail(ErrorKind::invalid_argument, "invalid_command", "a command is either argv, whose first part is the program, or a shell line", "give one of the two");
+    return fail(ErrorKind::invalid_argument, "invalid_command",
+                "a command is either argv, whose first part is the program, or a shell line", "give one of the two");
   if (shell) {
     // Not a login shell: its profile would override the environment that was asked for, and might read from stdin.
     const bool bash = ::access("/bin/bash", X_OK) == 0;
     argv = {bash ? "/bin/bash" : "/bin/sh", "-c", *shell};
   }
   for (const std::string& part : argv)
-    if (part.find('\0') != std::string::npos) return fail(ErrorKind::invalid_argument, "invalid_command", "a command line cannot hold a NUL", "hand such bytes on through a file or standard input");
+    if (part.find('\0') != std::string::npos)
+      return fail(ErrorKind::invalid_argument, "invalid_command", "a command line cannot hold a NUL",
+                  "hand such bytes on through a file or standard input");
   return argv;
 }
 
@@ -90,7 +93,8 @@ json::object info_json(Process& process) {
                    {"first_sequence", process.window().first()},
                    {"last_sequence", process.window().last()}};
   if (const auto& exit = process.exit())
-    out["exit"] = json::object{{"code", exit->code}, {"signal", exit->signal}, {"timed_out", exit->timed_out}, {"core_dumped", exit->core_dumped}};
+    out["exit"] =
+        json::object{{"code", exit->code}, {"signal", exit->signal}, {"timed_out", exit->timed_out}, {"core_dumped", exit->core_dumped}};
   return out;
 }
 
@@ -136,7 +140,8 @@ Task<> send_frames(Agent& agent, http::Exchange& exchange, Process& process, Out
       continue;
     }
     if (process.state() == ProcessState::exited) co_return co_await exchange.finish();
-    if (!co_await reader.news.wait_until(std::chrono::steady_clock::now() + kKeepalive)) CO_TRY_VOID(co_await exchange.write(as_bytes(keepalive)));
+    if (!co_await reader.news.wait_until(std::chrono::steady_clock::now() + kKeepalive))
+      CO_TRY_VOID(co_await exchange.write(as_bytes(keepalive)));
   }
 }
 
@@ -176,7 +181,9 @@ Task<> send_signal(Agent& agent, http::Exchange& exchange) {
   const std::string name = r.text("signal", 1, 16);
   CO_TRY_VOID(r.done());
   const auto number = signal_number(name);
-  if (!number) co_return fail(ErrorKind::invalid_argument, "unknown_signal", fmt::format("there is no signal {}", name), "use a name such as TERM, or its number");
+  if (!number)
+    co_return fail(ErrorKind::invalid_argument, "unknown_signal", fmt::format("there is no signal {}", name),
+                   "use a name such as TERM, or its number");
   CO_TRY_VOID(process->signal(*number));
   co_return co_await reply_json(exchange, 200, {});
 }

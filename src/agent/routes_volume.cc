@@ -59,7 +59,9 @@ Task<> change(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_json(exchange));
   JsonReader r(body);
   r.ignore_unknown();
-  const auto narrow = [](std::optional<std::int64_t> value) { return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt; };
+  const auto narrow = [](std::optional<std::int64_t> value) {
+    return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
+  };
   Ownership to;
   to.uid = narrow(r.optional_number("uid", 0, kMostId));
   to.gid = narrow(r.optional_number("gid", 0, kMostId));
@@ -127,7 +129,8 @@ Task<> write(Agent& agent, http::Exchange& exchange) {
 // `GET /v1/volume/link?client=NAME` with `Upgrade: fuse`: the requests of one mount.
 Task<> serve_mount(Agent& agent, http::Exchange& exchange) {
   const std::string client = exchange.target().query_value("client").value_or("");
-  if (client.empty() || client.size() > 128) co_return fail(ErrorKind::invalid_argument, "invalid_query", "client must have 1 to 128 bytes");
+  if (client.empty() || client.size() > 128)
+    co_return fail(ErrorKind::invalid_argument, "invalid_query", "client must have 1 to 128 bytes");
   auto there = [](const Volume&) -> Result<> { return {}; };
   CO_TRY_VOID(co_await in_volume(agent, std::move(there)));
   CO_TRY(auto wire, VolumeWire::take(exchange, ""));

@@ -27,7 +27,8 @@ Task<> send_events(Agent& agent, const Identity& identity, http::Exchange& excha
   asio::posix::stream_descriptor readable(agent.executor, copy.release());
   using namespace asio::experimental::awaitable_operators;
   while (!watcher.ended()) {
-    const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) || sleep_for(kKeepalive));
+    const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) ||
+                                 sleep_for(kKeepalive));
     if (woken.index() == 1) {
       CO_TRY_VOID(co_await writer.keepalive());
       continue;

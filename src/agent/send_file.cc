@@ -50,8 +50,12 @@ Task<> send_unsized(Agent& agent, http::Exchange& exchange, const Fd& file, http
 }
 
 http::Response range_refused(std::uint64_t size) {
-  json::object body{{"type", "about:blank"}, {"title", "Range Not Satisfiable"}, {"status", 416}, {"code", "range_not_satisfiable"},
-                    {"detail", fmt::format("the file has {} bytes", size)}, {"next", "ask for a range inside the file"}};
+  json::object body{{"type", "about:blank"},
+                    {"title", "Range Not Satisfiable"},
+                    {"status", 416},
+                    {"code", "range_not_satisfiable"},
+                    {"detail", fmt::format("the file has {} bytes", size)},
+                    {"next", "ask for a range inside the file"}};
   http::Response response = http::json_response(416, json::serialize(body));
   response.headers.set("Content-Type", "application/problem+json");
   response.headers.set("Content-Range", fmt::format("bytes */{}", size));

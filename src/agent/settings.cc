@@ -16,7 +16,8 @@ constexpr std::size_t kLongestCommand = 16 << 10;
 
 // What `pip install` and `npm i -g` put into the home comes first.
 std::string usual_path(const User& user) {
-  return fmt::format("{0}/.local/bin:{0}/.npm-global/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", user.home == "/" ? "" : user.home);
+  return fmt::format("{0}/.local/bin:{0}/.npm-global/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                     user.home == "/" ? "" : user.home);
 }
 
 }  // namespace
@@ -45,9 +46,10 @@ Result<> Settings::load_template(const std::string& path) {
 
 Result<> check_environment(const Environment& env) {
   for (const auto& [name, value] : env)
-    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos || value.find('\0') != std::string::npos ||
-        name.size() + value.size() + 2 > kLongestVariable)
-      return fail(ErrorKind::invalid_argument, "invalid_environment", fmt::format("the variable \"{}\" cannot stand in an environment", name.substr(0, 64)),
+    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos ||
+        value.find('\0') != std::string::npos || name.size() + value.size() + 2 > kLongestVariable)
+      return fail(ErrorKind::invalid_argument, "invalid_environment",
+                  fmt::format("the variable \"{}\" cannot stand in an environment", name.substr(0, 64)),
                   "a name is not empty and has no '=', and neither name nor value has a NUL or is over 128 KiB");
   return {};
 }
@@ -64,7 +66,8 @@ std::vector<std::string> merge_environment(const Settings& settings, const User&
   merged.emplace("PATH", usual_path(user));
   merged.emplace("LANG", "C.UTF-8");
   if (settings.authority) {
-    for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT"}) merged.emplace(name, kAuthorityBundle);
+    for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT"})
+      merged.emplace(name, kAuthorityBundle);
     merged.emplace("NODE_EXTRA_CA_CERTS", kAuthorityFile);  // Node adds it to its own
   }
   if (terminal) merged.emplace("TERM", "xterm-256color");
@@ -80,7 +83,8 @@ std::vector<std::string> merge_environment(const Settings& settings, const User&
 
 std::string_view environment_value(const std::vector<std::string>& env, std::string_view name) {
   for (const std::string& entry : env)
-    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name)) return std::string_view(entry).substr(name.size() + 1);
+    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name))
+      return std::string_view(entry).substr(name.size() + 1);
   return {};
 }
 

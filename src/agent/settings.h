@@ -15,10 +15,10 @@ struct Settings {
   std::string default_user = "user";  // "root" when the guest has no such user
   std::string default_cwd;            // "": the user's home
   Environment template_env;
-  Environment sandbox_env;            // by the last init
-  bool authority = false;             // the gateway's certificate is in its place: programs are pointed there
-  std::string sandbox_id;             // SPACE_SANDBOX_ID of every process
-  std::string start_command;          // the template's; runs once a boot
+  Environment sandbox_env;    // by the last init
+  bool authority = false;     // the gateway's certificate is in its place: programs are pointed there
+  std::string sandbox_id;     // SPACE_SANDBOX_ID of every process
+  std::string start_command;  // the template's; runs once a boot
 
   // The template's part, from its file (docs/agent-protocol.md, "In the template"); a file that is not there changes nothing.
   Result<> load_template(const std::string& path);

@@ -11,10 +11,11 @@ struct Row {
   int number;
 };
 constexpr Row kSignals[] = {
-    {"TERM", SIGTERM}, {"KILL", SIGKILL}, {"INT", SIGINT},   {"HUP", SIGHUP},   {"QUIT", SIGQUIT},   {"USR1", SIGUSR1},     {"USR2", SIGUSR2}, {"STOP", SIGSTOP},
-    {"CONT", SIGCONT}, {"TSTP", SIGTSTP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU}, {"WINCH", SIGWINCH}, {"PIPE", SIGPIPE},     {"ALRM", SIGALRM}, {"ABRT", SIGABRT},
-    {"CHLD", SIGCHLD}, {"URG", SIGURG},   {"IO", SIGIO},     {"PWR", SIGPWR},   {"SYS", SIGSYS},     {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"XCPU", SIGXCPU},
-    {"XFSZ", SIGXFSZ}, {"SEGV", SIGSEGV}, {"BUS", SIGBUS},   {"FPE", SIGFPE},   {"ILL", SIGILL},     {"TRAP", SIGTRAP},
+    {"TERM", SIGTERM},   {"KILL", SIGKILL}, {"INT", SIGINT},   {"HUP", SIGHUP},       {"QUIT", SIGQUIT}, {"USR1", SIGUSR1},
+    {"USR2", SIGUSR2},   {"STOP", SIGSTOP}, {"CONT", SIGCONT}, {"TSTP", SIGTSTP},     {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU},
+    {"WINCH", SIGWINCH}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"ABRT", SIGABRT},     {"CHLD", SIGCHLD}, {"URG", SIGURG},
+    {"IO", SIGIO},       {"PWR", SIGPWR},   {"SYS", SIGSYS},   {"VTALRM", SIGVTALRM}, {"PROF", SIGPROF}, {"XCPU", SIGXCPU},
+    {"XFSZ", SIGXFSZ},   {"SEGV", SIGSEGV}, {"BUS", SIGBUS},   {"FPE", SIGFPE},       {"ILL", SIGILL},   {"TRAP", SIGTRAP},
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ void be_an_ordinary_process(const Prepared& p) {
   ::setsid();
   if (p.plan.terminal && ::ioctl(p.plan.standard[0], TIOCSCTTY, 0) != 0) give_up(p, StartFailure::setup, errno);
   // Handlers do not exist in the agent, ignored signals do, and they would stay ignored.
-  struct sigaction usual{};
+  struct sigaction usual = {};
   usual.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &usual, nullptr);
   sigset_t none;
@@ -128,7 +128,8 @@ Result<Spawned> spawn_program(const SpawnPlan& plan) {
   prepared.shell_argv = prepared.argv;
   prepared.shell_argv.insert(prepared.shell_argv.begin() + 1, nullptr);
   if (!prepared.switch_user && plan.identity.uid != ::geteuid())
-    return fail(ErrorKind::permission_denied, "cannot_switch_user", fmt::format("the agent cannot start processes of uid {}", plan.identity.uid));
+    return fail(ErrorKind::permission_denied, "cannot_switch_user",
+                fmt::format("the agent cannot start processes of uid {}", plan.identity.uid));
   const long pid = clone_process(plan.cgroup);
   if (pid == 0) child(prepared);
   if (pid < 0) return fail_errno(errno, "start a process");
@@ -140,18 +141,23 @@ Error start_error(const StartFailure& failure, const std::string& program, const
   switch (failure.stage) {
     case StartFailure::directory:
       if (failure.error == ENOENT || failure.error == ENOTDIR)
-        return {ErrorKind::invalid_argument, "no_such_directory", fmt::format("the working directory {} is not there", cwd.substr(0, 200)), "make it first or name another cwd"};
+        return {ErrorKind::invalid_argument, "no_such_directory", fmt::format("the working directory {} is not there", cwd.substr(0, 200)),
+                "make it first or name another cwd"};
       return fail_errno(failure.error, fmt::format("enter {}", cwd.substr(0, 200))).value();
     case StartFailure::program:
       if (failure.error == ENOENT || failure.error == ENOTDIR)
-        return {ErrorKind::invalid_argument, "command_not_found", fmt::format("there is no program {}", name), "check the name, the PATH and the interpreter in its first line"};
+        return {ErrorKind::invalid_argument, "command_not_found", fmt::format("there is no program {}", name),
+                "check the name, the PATH and the interpreter in its first line"};
       if (failure.error == EACCES)
-        return {ErrorKind::invalid_argument, "not_executable", fmt::format("{} may not be executed by this user", name), "check its mode and its owner"};
+        return {ErrorKind::invalid_argument, "not_executable", fmt::format("{} may not be executed by this user", name),
+                "check its mode and its owner"};
       if (failure.error == E2BIG)
-        return {ErrorKind::too_large, "arguments_too_long", "arguments and environment are longer than the kernel takes", "pass them by a file or by stdin"};
+        return {ErrorKind::too_large, "arguments_too_long", "arguments and environment are longer than the kernel takes",
+                "pass them by a file or by stdin"};
       return fail_errno(failure.error, fmt::format("execute {}", name)).value();
     case StartFailure::setup:
-    case StartFailure::identity: break;
+    case StartFailure::identity:
+      break;
   }
   return fail_errno(failure.error, "prepare the process").value();
 }

@@ -15,11 +15,11 @@ struct SpawnPlan {
   std::vector<std::string> argv;        // argv[0] is only a name
   std::vector<std::string> env;         // "NAME=value"
   std::string cwd;
-  bool cwd_optional = false;            // "/" when the folder is not there or not accessible
+  bool cwd_optional = false;  // "/" when the folder is not there or not accessible
   Identity identity;
-  int standard[3] = {-1, -1, -1};       // stdin, stdout, stderr; borrowed
-  bool terminal = false;                // standard[0] becomes the controlling terminal
-  int cgroup = -1;                      // a cgroup v2 folder to be born in (clone3(2), CLONE_INTO_CGROUP); -1: the agent's own. Borrowed
+  int standard[3] = {-1, -1, -1};  // stdin, stdout, stderr; borrowed
+  bool terminal = false;           // standard[0] becomes the controlling terminal
+  int cgroup = -1;                 // a cgroup v2 folder to be born in (clone3(2), CLONE_INTO_CGROUP); -1: the agent's own. Borrowed
 };
 
 struct Spawned {

@@ -41,7 +41,8 @@ class AgentTest : public ::testing::Test {
   }
 
   void start_agent(std::vector<std::string> more) {
-    std::vector<std::string> words{SPACE_AGENT_BINARY, "--no-init", "--listen", "unix:" + socket_path(), "--user", "root", "--template", path("template.json")};
+    std::vector<std::string> words{SPACE_AGENT_BINARY, "--no-init", "--listen",   "unix:" + socket_path(),
+                                   "--user",           "root",      "--template", path("template.json")};
     words.insert(words.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
@@ -98,13 +99,24 @@ class AgentTest : public ::testing::Test {
     if (outcome.first == 0) outcome.first = frame.sequence;
     outcome.last = frame.sequence;
     switch (frame.type) {
-      case wire::FrameType::stdout_bytes: outcome.out += frame.payload; break;
-      case wire::FrameType::stderr_bytes: outcome.err += frame.payload; break;
-      case wire::FrameType::pty_bytes: outcome.terminal += frame.payload; break;
-      case wire::FrameType::dropped: outcome.dropped += wire::decode_dropped(frame.payload).value(); break;
-      case wire::FrameType::exit: outcome.exit = wire::decode_exit(frame.payload).value(); break;
+      case wire::FrameType::stdout_bytes:
+        outcome.out += frame.payload;
+        break;
+      case wire::FrameType::stderr_bytes:
+        outcome.err += frame.payload;
+        break;
+      case wire::FrameType::pty_bytes:
+        outcome.terminal += frame.payload;
+        break;
+      case wire::FrameType::dropped:
+        outcome.dropped += wire::decode_dropped(frame.payload).value();
+        break;
+      case wire::FrameType::exit:
+        outcome.exit = wire::decode_exit(frame.payload).value();
+        break;
       case wire::FrameType::start:
-      case wire::FrameType::keepalive: break;
+      case wire::FrameType::keepalive:
+        break;
     }
   }
 
@@ -150,7 +162,9 @@ class AgentTest : public ::testing::Test {
     if (response->status < 400) return "";
     return http::error_from_response(response->status, response->body).code;
   }
-  static double seconds_since(std::chrono::steady_clock::time_point then) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count(); }
+  static double seconds_since(std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+  }
 
   asio::io_context loop_;
   std::optional<TempDir> folder_;

@@ -20,7 +20,7 @@ Result<> make_one(const std::string& path, mode_t mode, bool& created) {
     return {};
   }
   const int error = errno;
-  struct stat st{};
+  struct stat st = {};
   if (error == EEXIST && ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return {};
   return fail_errno(error, fmt::format("mkdir {}", path));
 }
@@ -29,7 +29,7 @@ Result<> make_one(const std::string& path, mode_t mode, bool& created) {
 
 Result<> make_parents(const std::string& path) {
   const std::string_view whole = without_slashes(path);
-  struct stat st{};
+  struct stat st = {};
   const std::string parent(whole.substr(0, whole.rfind('/')));
   if (parent.empty() || ::stat(parent.c_str(), &st) == 0) return {};
   for (std::size_t at = 1; (at = whole.find('/', at)) != std::string_view::npos; ++at) {
@@ -51,7 +51,8 @@ Result<Entry> move_entry(const std::string& from, const std::string& to, bool ov
   if (parents) TRY_VOID(make_parents(to));
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), overwrite ? 0 : RENAME_NOREPLACE) != 0) {
     if (errno == EXDEV)
-      return fail(ErrorKind::unsupported, "cross_device", fmt::format("{} and {} lie on different filesystems", from, to), "copy and then remove, for example with mv");
+      return fail(ErrorKind::unsupported, "cross_device", fmt::format("{} and {} lie on different filesystems", from, to),
+                  "copy and then remove, for example with mv");
     return fail_errno(errno, fmt::format("move {} to {}", from, to));
   }
   return read_entry(AT_FDCWD, to.c_str(), to);

@@ -12,9 +12,9 @@ namespace space::agent {
 
 struct ListRequest {
   std::string path;
-  int depth = 1;                // 1: the folder's own entries
-  std::size_t limit = 1000;     // entries in the answer
-  std::string after;            // a cursor, "" for the start
+  int depth = 1;             // 1: the folder's own entries
+  std::size_t limit = 1000;  // entries in the answer
+  std::string after;         // a cursor, "" for the start
 };
 
 struct Listing {

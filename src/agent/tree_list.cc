@@ -18,7 +18,9 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-tl::unexpected<Error> bad_cursor() { return fail(ErrorKind::invalid_argument, "invalid_cursor", "the cursor \"after\" was not given by this listing", "begin without it"); }
+tl::unexpected<Error> bad_cursor() {
+  return fail(ErrorKind::invalid_argument, "invalid_cursor", "the cursor \"after\" was not given by this listing", "begin without it");
+}
 
 class Walk {
  public:
@@ -34,7 +36,9 @@ class Walk {
     if (fd < 0) {
       // A folder that is gone by now or not readable is listed, its content is not; the root must be readable.
       if (!below.empty()) return {};
-      if (errno == ENOTDIR) return fail(ErrorKind::invalid_argument, "not_a_directory", fmt::format("{} is not a folder", root_), "look at it with stat, or read it");
+      if (errno == ENOTDIR)
+        return fail(ErrorKind::invalid_argument, "not_a_directory", fmt::format("{} is not a folder", root_),
+                    "look at it with stat, or read it");
       return fail_errno(errno, fmt::format("list {}", root_));
     }
     const std::unique_ptr<DIR, CloseFolder> stream(::fdopendir(fd));

@@ -11,7 +11,7 @@
 namespace space::agent {
 namespace {
 
-constexpr int kDeepest = 1000;             // each level holds one descriptor
+constexpr int kDeepest = 1000;  // each level holds one descriptor
 constexpr std::size_t kNamesAtOnce = 4096;
 
 struct CloseFolder {
@@ -22,7 +22,9 @@ Result<> remove_at(int folder, const char* name, const std::string& shown, int l
 
 // Everything in the folder. Names are read in portions first, since reading on while removing may skip some.
 Result<> empty_folder(int folder, const char* name, const std::string& shown, int level) {
-  if (level >= kDeepest) return fail(ErrorKind::unsupported, "tree_too_deep", fmt::format("{} is nested deeper than {} folders", shown, kDeepest), "remove it with rm -r");
+  if (level >= kDeepest)
+    return fail(ErrorKind::unsupported, "tree_too_deep", fmt::format("{} is nested deeper than {} folders", shown, kDeepest),
+                "remove it with rm -r");
   const int fd = ::openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return fail_errno(errno, fmt::format("open {}", shown));
   const std::unique_ptr<DIR, CloseFolder> stream(::fdopendir(fd));
@@ -63,7 +65,7 @@ Result<> remove_entry(const std::string& path, bool recursive) {
   const std::string last = whole.substr(whole.rfind('/') + 1);
   if (last.empty() || last == "." || last == "..")
     return fail(ErrorKind::invalid_argument, "invalid_path", fmt::format("{} cannot be removed", path), "name the file or folder itself");
-  struct stat st{};
+  struct stat st = {};
   if (::lstat(whole.c_str(), &st) != 0) return fail_errno(errno, path);
   if (!S_ISDIR(st.st_mode)) {
     if (::unlink(whole.c_str()) != 0) return fail_errno(errno, fmt::format("remove {}", path));
@@ -72,7 +74,8 @@ Result<> remove_entry(const std::string& path, bool recursive) {
   if (recursive) return remove_at(AT_FDCWD, whole.c_str(), path, 0);
   if (::rmdir(whole.c_str()) != 0) {
     if (errno == ENOTEMPTY || errno == EEXIST)
-      return fail(ErrorKind::conflict, "not_empty", fmt::format("the folder {} is not empty", path), "remove what is in it, or ask with recursive=1");
+      return fail(ErrorKind::conflict, "not_empty", fmt::format("the folder {} is not empty", path),
+                  "remove what is in it, or ask with recursive=1");
     return fail_errno(errno, fmt::format("remove {}", path));
   }
   return {};

@@ -22,7 +22,9 @@ constexpr int kMostTries = 16;  // openat2(2): EAGAIN while others rename
 
 std::string through(const Fd& folder) { return fmt::format("/proc/self/fd/{}", folder.get()); }
 
-tl::unexpected<Error> invalid_path(std::string why) { return fail(ErrorKind::invalid_argument, "invalid_path", std::move(why), "send a path such as /folder/file"); }
+tl::unexpected<Error> invalid_path(std::string why) {
+  return fail(ErrorKind::invalid_argument, "invalid_path", std::move(why), "send a path such as /folder/file");
+}
 
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -43,14 +45,16 @@ Result<> give(const Fd& thing, const std::string& path, const Ownership& to) {
 template <class T>
 Result<T> told_as(Result<T> result, const std::string& inner, const std::string& shown) {
   if (result) return result;
-  if (const std::size_t at = result.error().message.find(inner); at != std::string::npos) result.error().message.replace(at, inner.size(), shown);
+  if (const std::size_t at = result.error().message.find(inner); at != std::string::npos)
+    result.error().message.replace(at, inner.size(), shown);
   return result;
 }
 
 }  // namespace
 
 Result<std::string> volume_path(std::string_view text) {
-  if (text.empty() || text.size() > kLongestPath || text[0] != '/') return invalid_path(fmt::format("a path in a volume is absolute and has at most {} bytes", kLongestPath));
+  if (text.empty() || text.size() > kLongestPath || text[0] != '/')
+    return invalid_path(fmt::format("a path in a volume is absolute and has at most {} bytes", kLongestPath));
   if (text.find('\0') != text.npos) return invalid_path("a path cannot hold NUL");
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -113,7 +117,8 @@ Result<std::vector<Entry>> Volume::list(const std::string& path, int depth) cons
   request.limit = kMostEntries;
   TRY(Listing found, told_as(list_folder(request), request.path, path));
   if (found.next)
-    return fail(ErrorKind::too_large, "too_many_entries", fmt::format("{} has more than {} entries", path, kMostEntries), "list a part of it, or mount the volume in a sandbox");
+    return fail(ErrorKind::too_large, "too_many_entries", fmt::format("{} has more than {} entries", path, kMostEntries),
+                "list a part of it, or mount the volume in a sandbox");
   const std::string above = path == "/" ? "" : path;
   for (Entry& entry : found.entries) entry.path.replace(0, request.path.size(), above);
   return std::move(found.entries);
@@ -127,7 +132,8 @@ Result<> Volume::make_parents(const std::string& path, const Ownership& of) cons
       if (errno == EEXIST) continue;
       return fail_errno(errno, fmt::format("mkdir {}", above));
     }
-    if (::fchownat(at.folder.get(), at.name.c_str(), *of.uid, *of.gid, AT_SYMLINK_NOFOLLOW) != 0) return fail_errno(errno, fmt::format("change the owner of {}", above));
+    if (::fchownat(at.folder.get(), at.name.c_str(), *of.uid, *of.gid, AT_SYMLINK_NOFOLLOW) != 0)
+      return fail_errno(errno, fmt::format("change the owner of {}", above));
   }
   return {};
 }
@@ -138,7 +144,7 @@ Result<Entry> Volume::make_folder(const std::string& path, const Ownership& give
   if (path == "/" && parents) return stat(path);
   TRY(const Place at, place(path));
   if (::mkdirat(at.folder.get(), at.name.c_str(), 0755) != 0) {
-    struct stat st{};
+    struct stat st = {};
     if (errno != EEXIST) return fail_errno(errno, fmt::format("mkdir {}", path));
     if (!parents || ::fstatat(at.folder.get(), at.name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
       return fail(ErrorKind::conflict, "already_exists", fmt::format("{} is there already", path), "leave it, or remove it first");
@@ -185,7 +191,7 @@ Result<Volume::Place> Volume::place_of_file(std::string path) const {
 Result<Volume::Writing> Volume::write(const std::string& path, const Ownership& given, bool parents) const {
   if (parents) TRY_VOID(make_parents(path, with_defaults(given)));
   TRY(const Place at, place_of_file(path));
-  struct stat st{};
+  struct stat st = {};
   const bool is_new = ::fstatat(at.folder.get(), at.name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0;
   const Ownership of = is_new ? with_defaults(given) : given;  // an existing file keeps what is not said
   UploadOptions options;

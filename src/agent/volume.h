@@ -14,7 +14,7 @@ namespace space::agent {
 
 inline constexpr const char* kVolumeFolder = "/srv/volume";
 inline constexpr const char* kVolumeKey = "/srv/volume.key";  // beside it (fuse_server.h)
-inline constexpr uid_t kVolumeUser = 1000;  // who owns what is made without an owner: the templates' own user
+inline constexpr uid_t kVolumeUser = 1000;                    // who owns what is made without an owner: the templates' own user
 
 // Absolute, without "." and ".." and NUL, as "/a/b"; "/" is the volume itself. invalid_argument/invalid_path.
 Result<std::string> volume_path(std::string_view text);
@@ -35,7 +35,7 @@ class Volume {
   Result<std::vector<Entry>> list(const std::string& path, int depth) const;  // too_large/too_many_entries
   // With `parents`, the folders above it too, and one that is there is fine; else conflict/already_exists.
   Result<Entry> make_folder(const std::string& path, const Ownership& of, bool parents) const;
-  Result<> remove(const std::string& path) const;  // with all that is in it
+  Result<> remove(const std::string& path) const;                            // with all that is in it
   Result<Entry> change(const std::string& path, const Ownership& to) const;  // symlinks are followed
   Result<OpenedFile> read(const std::string& path) const;
 
@@ -60,8 +60,8 @@ class Volume {
     std::string name;
   };
   Result<Fd> open_at(const std::string& path, int flags) const;
-  Result<Place> place(const std::string& path) const;           // the folder of the last part, and that part
-  Result<Place> place_of_file(std::string path) const;          // the same at the end of symlinks
+  Result<Place> place(const std::string& path) const;   // the folder of the last part, and that part
+  Result<Place> place_of_file(std::string path) const;  // the same at the end of symlinks
   Result<> make_parents(const std::string& path, const Ownership& of) const;
   Fd root_;
 };

@@ -55,7 +55,7 @@ void agree(const Fd& device, std::uint64_t number, const fuse_init_in& in) {
 }
 
 Result<> make_mount_point(const std::string& path) {
-  struct stat st{};
+  struct stat st = {};
   if (::stat(path.c_str(), &st) == 0) {
     if (S_ISDIR(st.st_mode)) return {};
     return fail(ErrorKind::invalid_argument, "not_a_directory", fmt::format("{} is not a folder", path), "mount the volume on a folder");
@@ -67,10 +67,13 @@ Result<> make_mount_point(const std::string& path) {
 
 Result<std::string> mount_path(std::string_view text) {
   TRY(std::string path, volume_path(text));
-  if (path != text) return fail(ErrorKind::invalid_argument, "invalid_path", "a mount's path is clean: no '//' and no '/' at its end", "send a path such as /mnt/data");
+  if (path != text)
+    return fail(ErrorKind::invalid_argument, "invalid_path", "a mount's path is clean: no '//' and no '/' at its end",
+                "send a path such as /mnt/data");
   for (const std::string_view of_system : {"/", "/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64"})
     if (path == of_system || (of_system.size() > 1 && path.starts_with(fmt::format("{}/", of_system))))
-      return fail(ErrorKind::invalid_argument, "invalid_path", fmt::format("a volume cannot be mounted on {}", path), "choose a folder of your own, such as /mnt/data");
+      return fail(ErrorKind::invalid_argument, "invalid_path", fmt::format("a volume cannot be mounted on {}", path),
+                  "choose a folder of your own, such as /mnt/data");
   return path;
 }
 
@@ -79,7 +82,8 @@ VolumeMount::VolumeMount(std::string path, Fd device) : path_(std::move(path)), 
 Result<std::shared_ptr<VolumeMount>> VolumeMount::make(const std::string& path) {
   Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
   if (!device)
-    return fail(ErrorKind::unsupported, "volume_unsupported", "the kernel of this sandbox's template has no FUSE, which volumes need", "whoever keeps the server runs scripts/template build once more");
+    return fail(ErrorKind::unsupported, "volume_unsupported", "the kernel of this sandbox's template has no FUSE, which volumes need",
+                "whoever keeps the server runs scripts/template build once more");
   TRY_VOID(make_mount_point(path));
   const std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", device.get());
   if (::mount("space-volume", path.c_str(), "fuse.volume", MS_NOSUID | MS_NODEV | MS_NOATIME, options.c_str()) != 0)
@@ -107,7 +111,7 @@ void VolumeMount::carry_requests() {
   for (;;) {
     const ssize_t n = ::read(device_.get(), room.data(), room.size());
     if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN)) continue;  // fuse(4): it was interrupted meanwhile
-    if (n < static_cast<ssize_t>(sizeof(fuse_in_header))) break;                      // ENODEV: the mount is gone
+    if (n < static_cast<ssize_t>(sizeof(fuse_in_header))) break;                    // ENODEV: the mount is gone
     const auto request = std::span<const std::byte>(room).first(static_cast<std::size_t>(n));
     if (answer_here(request)) continue;
     const fuse_in_header head = head_of(request);
@@ -171,7 +175,8 @@ void VolumeMount::carry_answers(const std::shared_ptr<VolumeWire>& wire) {
 
 void VolumeMount::end() {
   // MNT_FORCE ends the connection to the kernel; MNT_DETACH takes the mount away though somebody has files open in it.
-  if (::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH) != 0) log::warn("volume.not_unmounted", {{"path", path_}, {"error", std::string(std::strerror(errno))}});
+  if (::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH) != 0)
+    log::warn("volume.not_unmounted", {{"path", path_}, {"error", std::string(std::strerror(errno))}});
 }
 
 Result<> VolumeMounts::set(const std::vector<std::string>& paths) {

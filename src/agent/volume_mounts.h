@@ -24,7 +24,7 @@ class VolumeMount : public std::enable_shared_from_this<VolumeMount> {
   VolumeMount& operator=(const VolumeMount&) = delete;
 
   const std::string& id() const { return id_; }  // of this mounting: its requests' numbers mean nothing to another
-  bool over() const { return over_; }  // somebody has unmounted it
+  bool over() const { return over_; }            // somebody has unmounted it
   // From here on by this wire, beginning with what is under way. Does not block.
   void use(std::shared_ptr<VolumeWire> wire);
   // What waits for the volume fails with ENOTCONN, and the mount goes from the tree of files.

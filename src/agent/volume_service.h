@@ -25,7 +25,7 @@ class VolumeService {
   std::mutex lock_;
   std::unique_ptr<FuseServer> server_;
   std::map<std::string, std::weak_ptr<VolumeWire>, std::less<>> last_;  // by client
-  std::shared_ptr<int> wires_ = std::make_shared<int>();  // one holder more for each
+  std::shared_ptr<int> wires_ = std::make_shared<int>();                // one holder more for each
 };
 
 }  // namespace space::agent

@@ -62,7 +62,8 @@ TEST_F(VolumeTest, FilesComeBackWithOwnerAndMode) {
   EXPECT_EQ(write("/f", "one", {7, 8, 0640}), "");
   EXPECT_EQ(read("/f"), "one");
   Entry entry = volume_->stat("/f").value();
-  EXPECT_EQ(std::tuple(entry.status.st_uid, entry.status.st_gid, entry.status.st_mode & 07777, entry.path), std::tuple(7u, 8u, 0640u, std::string("/f")));
+  EXPECT_EQ(std::tuple(entry.status.st_uid, entry.status.st_gid, entry.status.st_mode & 07777, entry.path),
+            std::tuple(7u, 8u, 0640u, std::string("/f")));
   EXPECT_EQ(write("/f", "two"), "");  // keeps what is not said
   EXPECT_EQ(volume_->stat("/f")->status.st_uid, 7u);
   EXPECT_EQ(write("/g", ""), "");
@@ -105,7 +106,8 @@ TEST_F(VolumeTest, NoSymlinkLeadsOut) {
   ASSERT_EQ(::symlink("../secret", (folder_ / "relative").c_str()), 0);
   ASSERT_EQ(::symlink("..", (folder_ / "up").c_str()), 0);
   ASSERT_EQ(::symlink("/proc/self/root", (folder_ / "magic").c_str()), 0);
-  for (const char* path : {"/absolute", "/relative", "/up/secret", "/up/up/secret", "/magic/etc/passwd"}) EXPECT_EQ(read(path).substr(0, 6), "error:") << path;
+  for (const char* path : {"/absolute", "/relative", "/up/secret", "/up/up/secret", "/magic/etc/passwd"})
+    EXPECT_EQ(read(path).substr(0, 6), "error:") << path;
   // "/" at the end of a link is the volume itself, as ".." above it is.
   EXPECT_EQ(write("/relative", "inside"), "");
   EXPECT_EQ(read("/secret"), "inside");

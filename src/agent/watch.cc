@@ -15,7 +15,8 @@
 namespace space::agent {
 namespace {
 
-constexpr std::uint32_t kEvents = IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK;
+constexpr std::uint32_t kEvents =
+    IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK;
 constexpr std::string_view kUploadName = ".space-upload-";  // content.cc: names that exist for a moment
 constexpr int kSecondHalf_ms = 10;
 constexpr std::size_t kMostReported = 4096;
@@ -24,7 +25,9 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-std::string join(const std::string& folder, std::string_view name) { return folder == "/" ? fmt::format("/{}", name) : fmt::format("{}/{}", folder, name); }
+std::string join(const std::string& folder, std::string_view name) {
+  return folder == "/" ? fmt::format("/{}", name) : fmt::format("{}/{}", folder, name);
+}
 
 bool is_upload(std::string_view path) {
   const std::size_t slash = path.rfind('/');
@@ -33,7 +36,7 @@ bool is_upload(std::string_view path) {
 
 // A file made by O_TMPFILE is called "#" and its inode in events although no such name exists.
 bool is_nameless(const std::string& path) {
-  struct stat st{};
+  struct stat st = {};
   return path[path.rfind('/') + 1] == '#' && ::lstat(path.c_str(), &st) != 0 && errno == ENOENT;
 }
 
@@ -41,12 +44,18 @@ bool is_nameless(const std::string& path) {
 
 std::string_view to_string(Change change) {
   switch (change) {
-    case Change::created: return "created";
-    case Change::modified: return "modified";
-    case Change::removed: return "removed";
-    case Change::moved: return "moved";
-    case Change::attributes: return "attributes";
-    case Change::overflow: break;
+    case Change::created:
+      return "created";
+    case Change::modified:
+      return "modified";
+    case Change::removed:
+      return "removed";
+    case Change::moved:
+      return "moved";
+    case Change::attributes:
+      return "attributes";
+    case Change::overflow:
+      break;
   }
   return "overflow";
 }
@@ -55,7 +64,7 @@ Result<Watcher> Watcher::open(const std::string& path, bool recursive) {
   Watcher watcher;
   watcher.root_ = path;
   while (watcher.root_.size() > 1 && watcher.root_.ends_with('/')) watcher.root_.pop_back();
-  struct stat st{};
+  struct stat st = {};
   if (::stat(path.c_str(), &st) != 0) return fail_errno(errno, path);
   watcher.root_is_folder_ = S_ISDIR(st.st_mode);
   watcher.recursive_ = recursive && watcher.root_is_folder_;
@@ -63,7 +72,8 @@ Result<Watcher> Watcher::open(const std::string& path, bool recursive) {
   if (!watcher.inotify_) return fail_errno(errno, "inotify_init");
   if (!watcher.add(watcher.root_, true)) return fail_errno(errno, fmt::format("watch {}", path));
   if (watcher.recursive_ && !watcher.add_tree(watcher.root_, nullptr))
-    return fail(ErrorKind::resource_exhausted, "too_many_folders", fmt::format("{} has more than {} folders below it", path, kMostFolders), "watch a part of it");
+    return fail(ErrorKind::resource_exhausted, "too_many_folders", fmt::format("{} has more than {} folders below it", path, kMostFolders),
+                "watch a part of it");
   return watcher;
 }
 
@@ -90,7 +100,7 @@ bool Watcher::add_tree(const std::string& path, std::vector<WatchEvent>* report)
     const std::string found = join(path, name);
     bool is_folder = entry->d_type == DT_DIR;
     if (entry->d_type == DT_UNKNOWN) {
-      struct stat st{};
+      struct stat st = {};
       is_folder = ::lstat(found.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
     }
     if (report) {
@@ -153,7 +163,7 @@ void Watcher::handle_root(std::uint32_t mask, std::vector<WatchEvent>& out) {
   } else if (mask & IN_MODIFY) {
     out.push_back({Change::modified, root_, {}, root_is_folder_});
   } else if (mask & IN_ATTRIB) {
-    struct stat st{};
+    struct stat st = {};
     if (::stat(root_.c_str(), &st) == 0) out.push_back({Change::attributes, root_, {}, root_is_folder_});
   }
 }
@@ -213,7 +223,11 @@ std::vector<WatchEvent> Watcher::digest() {
   flush_pending(out);
   if (reported_.size() >= kMostReported) reported_.clear();
   // Many writes to one file in a row are one change.
-  out.erase(std::unique(out.begin(), out.end(), [](const WatchEvent& a, const WatchEvent& b) { return a == b && (a.change == Change::modified || a.change == Change::attributes); }), out.end());
+  out.erase(std::unique(out.begin(), out.end(),
+                        [](const WatchEvent& a, const WatchEvent& b) {
+                          return a == b && (a.change == Change::modified || a.change == Change::attributes);
+                        }),
+            out.end());
   return out;
 }
 

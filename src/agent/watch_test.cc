@@ -41,7 +41,8 @@ class Watching : public AgentTest {
       for (const auto& event : events) {
         const auto data = parse_json_object(event.data).value();
         const auto shorten = [&](std::string_view field) { return std::string(data.at(field).as_string()).substr(root.size()); };
-        out.push_back(event.event + " " + shorten("path") + (data.contains("from") ? " from " + shorten("from") : "") + " " + std::string(data.at("kind").as_string()));
+        out.push_back(event.event + " " + shorten("path") + (data.contains("from") ? " from " + shorten("from") : "") + " " +
+                      std::string(data.at("kind").as_string()));
       }
     }
     co_return out;

@@ -10,11 +10,13 @@ namespace {
 
 using wire::FrameType;
 
-constexpr std::size_t kKeeping = 64;            // bytes of memory that a kept frame costs beside its own
+constexpr std::size_t kKeeping = 64;              // bytes of memory that a kept frame costs beside its own
 constexpr std::size_t kLongestJoined = 16 << 10;  // small outputs that nobody has read yet become one frame up to this size
 constexpr std::size_t kFrameHead = 13;
 
-bool is_output(FrameType type) { return type == FrameType::stdout_bytes || type == FrameType::stderr_bytes || type == FrameType::pty_bytes; }
+bool is_output(FrameType type) {
+  return type == FrameType::stdout_bytes || type == FrameType::stderr_bytes || type == FrameType::pty_bytes;
+}
 
 }  // namespace
 
@@ -120,7 +122,8 @@ void OutputWindow::shrink() {
 Result<> OutputWindow::check(std::uint64_t after) const {
   const std::uint64_t head_last = head_.empty() ? 0 : head_.back().sequence;
   if (after <= last_ && (after <= head_last || after >= dropped_last_)) return {};
-  return fail(ErrorKind::conflict, "outside_window", fmt::format("sequence {} is not in the replay window first={} last={}", after, first(), last_),
+  return fail(ErrorKind::conflict, "outside_window",
+              fmt::format("sequence {} is not in the replay window first={} last={}", after, first(), last_),
               "attach after a sequence of the window, or after 0 for all that is left");
 }
 

@@ -49,7 +49,8 @@ Task<> answer_change(Services& services, http::Exchange& exchange, control::Acce
   const bool waits = wait.count() > 0 && !accepted.operation.id.empty();
   if (accepted.replay && (accepted.replay->status != statuses.accepted || !waits))
     co_return co_await exchange.reply(replayed(accepted.replay->status, std::move(accepted.replay->body)));
-  if (waits) co_return co_await http::until_disconnected(exchange, answer_waited(services, exchange, std::move(accepted.operation), statuses, wait));
+  if (waits)
+    co_return co_await http::until_disconnected(exchange, answer_waited(services, exchange, std::move(accepted.operation), statuses, wait));
   http::Response response = http::json_response(statuses.accepted, render_change(accepted.operation, &accepted.sandbox));
   response.headers.set("Location", "/v1/operations/" + accepted.operation.id);
   co_return co_await exchange.reply(std::move(response));
@@ -83,14 +84,16 @@ Task<> change_sandbox(Services& services, http::Exchange& exchange, OperationKin
 
 Task<> carry_to_node(Services& services, http::Exchange& exchange, http::ProxyOptions options) {
   options.drop_prefix = "Space-";
-  for (const char* name : {"Cookie", "Prefer", "Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"}) options.drop_headers.emplace_back(name);
+  for (const char* name : {"Cookie", "Prefer", "Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"})
+    options.drop_headers.emplace_back(name);
   if (const std::string& tenant = tenant_of(exchange); !tenant.empty()) {
     options.drop_headers.emplace_back("Authorization");
     options.set_headers.set("Space-Tenant", tenant);
   }
   options.set_headers.set("Space-Request", exchange.attributes["request"]);
   auto done = co_await http::forward(exchange, services.node.forwarding(), std::move(options));
-  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable) co_return fail(control::node_unavailable(done.error().message));
+  if (!done && !exchange.started() && done.error().kind == ErrorKind::unavailable)
+    co_return fail(control::node_unavailable(done.error().message));
   co_return done;
 }
 

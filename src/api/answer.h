@@ -15,10 +15,12 @@ struct Statuses {
   int done = 200;
 };
 
-Task<> answer_change(Services& services, http::Exchange& exchange, control::Accepted accepted, Statuses statuses, std::chrono::seconds wait);
+Task<> answer_change(Services& services, http::Exchange& exchange, control::Accepted accepted, Statuses statuses,
+                     std::chrono::seconds wait);
 
 // Of this request's tenant, begun now.
-control::Operation new_operation(const Services& services, const http::Exchange& exchange, control::OperationKind kind, std::string sandbox);
+control::Operation new_operation(const Services& services, const http::Exchange& exchange, control::OperationKind kind,
+                                 std::string sandbox);
 
 // A change that needs nothing but the sandbox's id; the request has an empty body.
 Task<> change_sandbox(Services& services, http::Exchange& exchange, control::OperationKind kind);

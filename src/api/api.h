@@ -15,7 +15,7 @@ namespace space::api {
 struct ApiConfig {
   // Where it listens: an IP literal. Anything but a loopback address is refused unless both TLS files are given.
   std::string address = "127.0.0.1";
-  std::uint16_t port = 7070;  // 0 picks a free one
+  std::uint16_t port = 7070;              // 0 picks a free one
   std::filesystem::path tls_certificate;  // PEM, both or none
   std::filesystem::path tls_key;
   // When set: written once the role listens, one line "http://127.0.0.1:7070"; removed at the end.
@@ -26,10 +26,10 @@ struct ApiConfig {
   std::string domain_address = "127.0.0.1";  // where the domain's names are served, over TLS
   std::uint16_t domain_port = 7443;
   std::filesystem::path domain_file;  // when set: written with "<domain>:<port>" and the authority's file, one a line
-  bool e2b_allow_unsecured = false;  // sandboxes without tokens
+  bool e2b_allow_unsecured = false;   // sandboxes without tokens
 
-  std::filesystem::path data_dir = "/var/lib/space";          // control/space.db is made below it
-  std::filesystem::path first_key_file;                       // "": <data_dir>/first.key
+  std::filesystem::path data_dir = "/var/lib/space";  // control/space.db is made below it
+  std::filesystem::path first_key_file;               // "": <data_dir>/first.key
   std::filesystem::path node_socket = "/run/space/node.sock";
 
   // Started as root: listens, reads the TLS key and writes the first key, then becomes this uid and gid. 0: stays as it is.
@@ -41,7 +41,8 @@ struct ApiConfig {
   std::size_t max_running = 64;
   std::size_t max_pending = 10'000;
   bool debug = false;  // log level
-  // Called once, when all is open that asks for rights and before there are threads: what this process can reach shrinks. Empty: it does not.
+  // Called once, when all is open that asks for rights and before there are threads: what this process can reach shrinks. Empty: it does
+  // not.
   std::function<Result<>()> enclose;
   bool tenants_on_tcg = false;  // tenants share a host without hardware virtualisation
 };

@@ -27,7 +27,8 @@ TEST_F(ApiTest, TheContractNamesEveryRouteAndNoOther) {
       std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(c - 'a' + 'A'); });
       named.push_back(name + " " + std::string(path.key()));
       const json::object& operation = method.value().as_object();
-      EXPECT_NE(operation.contains("security") && operation.at("security").as_array().empty(), operation.contains("x-space-scope")) << named.back();
+      EXPECT_NE(operation.contains("security") && operation.at("security").as_array().empty(), operation.contains("x-space-scope"))
+          << named.back();
     }
   std::ranges::sort(named);
   EXPECT_EQ(named, process_->router.routes());
@@ -239,7 +240,8 @@ TEST_F(ApiTest, ListsHaveStrictQueriesAndCursors) {
   EXPECT_EQ(send("GET", "/v1/sandboxes?metadata.odd=no").body.at("sandboxes").as_array().size(), 0u);
   EXPECT_EQ(send("GET", "/v1/sandboxes?state=paused,ended").body.at("sandboxes").as_array().size(), 0u);
   EXPECT_EQ(send("GET", "/v1/operations?limit=2").body.at("operations").as_array().size(), 2u);
-  for (const char* query : {"limit=0", "limit=x", "limit=201", "after=zzz", "after=czEuMDE", "state=happy", "what=ever", "limit=1&limit=2", "metadata.=x"}) {
+  for (const char* query :
+       {"limit=0", "limit=x", "limit=201", "after=zzz", "after=czEuMDE", "state=happy", "what=ever", "limit=1&limit=2", "metadata.=x"}) {
     const Answer answer = send("GET", std::string("/v1/sandboxes?") + query);
     EXPECT_EQ(answer.status, 400) << query;
     EXPECT_EQ(answer.code(), "invalid_query") << query;
@@ -248,14 +250,16 @@ TEST_F(ApiTest, ListsHaveStrictQueriesAndCursors) {
 
 TEST_F(ApiTest, AKeyDoesWhatItsScopesSay) {
   const auto made = [&](std::string_view body) { return text(send("POST", "/v1/keys", std::string(body)).body, "key"); };
-  const std::string all = key_, reads = made(R"({"name":"r","scopes":["read"]})"), runs = made(R"({"name":"x"})"), publishes = made(R"({"name":"p","scopes":["publish"]})");
+  const std::string all = key_, reads = made(R"({"name":"r","scopes":["read"]})"), runs = made(R"({"name":"x"})"),
+                    publishes = made(R"({"name":"p","scopes":["publish"]})");
   const auto with = [&](const std::string& key, std::string method, std::string target, std::string body = "") {
     key_ = key;
     return send(std::move(method), std::move(target), std::move(body)).code();
   };
   EXPECT_EQ(with(reads, "GET", "/v1/sandboxes"), "");
   EXPECT_EQ(with(reads, "POST", "/v1/sandboxes", "{}"), "scope_missing");
-  EXPECT_EQ(with(reads, "GET", std::string("/v1/sandboxes/") + kUnknown + "/commands/" + kUnknown + "/attach"), "scope_missing") << "it starts the process";
+  EXPECT_EQ(with(reads, "GET", std::string("/v1/sandboxes/") + kUnknown + "/commands/" + kUnknown + "/attach"), "scope_missing")
+      << "it starts the process";
   EXPECT_EQ(with(runs, "GET", "/v1/sandboxes"), "");
   EXPECT_EQ(with(runs, "POST", "/v1/sandboxes", "{}"), "");
   EXPECT_EQ(with(runs, "GET", "/v1/keys"), "scope_missing");
@@ -267,7 +271,8 @@ TEST_F(ApiTest, AKeyDoesWhatItsScopesSay) {
 }
 
 TEST_F(ApiTest, AKeyEndsAtItsTime) {
-  const std::string short_lived = run(loop_, process_->keys.create("default", "s", control::Scopes::all(), system_clock().wall_ms() + 400))->secret;
+  const std::string short_lived =
+      run(loop_, process_->keys.create("default", "s", control::Scopes::all(), system_clock().wall_ms() + 400))->secret;
   key_ = short_lived;
   EXPECT_EQ(send("GET", "/v1/sandboxes").status, 200);
   std::this_thread::sleep_for(std::chrono::milliseconds(450));
@@ -276,7 +281,8 @@ TEST_F(ApiTest, AKeyEndsAtItsTime) {
 
 TEST_F(ApiTest, KeysOfOtherTenantsAreForTheHostAlone) {
   const std::string host = key_;
-  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"second"})").code(), "second_tenant_on_tcg") << "the node of these tests has no KVM";
+  EXPECT_EQ(send("POST", "/v1/keys", R"({"name":"x","tenant":"second"})").code(), "second_tenant_on_tcg")
+      << "the node of these tests has no KVM";
   process_->services.tenants_on_tcg = true;
   const Answer made = send("POST", "/v1/keys", R"({"name":"x","tenant":"second","scopes":["admin"]})");
   ASSERT_EQ(made.status, 201);
@@ -303,10 +309,15 @@ TEST_F(ApiTest, OtherTenantsSeeNothing) {
   const Answer operations = send("GET", "/v1/operations");
   const std::string operation = text(operations.body.at("operations").as_array()[0].as_object(), "id");
   key_ = run(loop_, process_->keys.create("other", "theirs"))->secret;
-  for (const auto& [method, target] : std::vector<std::pair<std::string, std::string>>{
-           {"GET", "/v1/sandboxes/" + id}, {"DELETE", "/v1/sandboxes/" + id}, {"POST", "/v1/sandboxes/" + id + "/pause"}, {"GET", "/v1/operations/" + operation},
-           {"POST", "/v1/operations/" + operation + "/cancel"}, {"GET", "/v1/operations/" + operation + "/events"}, {"GET", "/v1/sandboxes/" + id + "/commands"},
-           {"GET", "/v1/sandboxes/" + id + "/files/content?path=/x"}})
+  for (const auto& [method, target] :
+       std::vector<std::pair<std::string, std::string>>{{"GET", "/v1/sandboxes/" + id},
+                                                        {"DELETE", "/v1/sandboxes/" + id},
+                                                        {"POST", "/v1/sandboxes/" + id + "/pause"},
+                                                        {"GET", "/v1/operations/" + operation},
+                                                        {"POST", "/v1/operations/" + operation + "/cancel"},
+                                                        {"GET", "/v1/operations/" + operation + "/events"},
+                                                        {"GET", "/v1/sandboxes/" + id + "/commands"},
+                                                        {"GET", "/v1/sandboxes/" + id + "/files/content?path=/x"}})
     EXPECT_EQ(send(method, target).status, 404) << method << " " << target;
   EXPECT_TRUE(send("GET", "/v1/sandboxes").body.at("sandboxes").as_array().empty());
   EXPECT_TRUE(send("GET", "/v1/operations").body.at("operations").as_array().empty());
@@ -315,8 +326,9 @@ TEST_F(ApiTest, OtherTenantsSeeNothing) {
 
 TEST_F(ApiTest, TheDataPlaneGoesToNodeWithTheTenantAndNothingElse) {
   const std::string id = running();
-  const Answer echoed = send_with("POST", "/v1/sandboxes/" + id + "/commands", R"({"command":"true"})",
-                                  {{"Space-Tenant", "other"}, {"space-request", "forged"}, {"SPACE-Admin", "1"}, {"Cookie", "a=b"}, {"X-Mine", "kept"}});
+  const Answer echoed =
+      send_with("POST", "/v1/sandboxes/" + id + "/commands", R"({"command":"true"})",
+                {{"Space-Tenant", "other"}, {"space-request", "forged"}, {"SPACE-Admin", "1"}, {"Cookie", "a=b"}, {"X-Mine", "kept"}});
   ASSERT_EQ(echoed.status, 201) << echoed.text;
   const json::object& headers = echoed.at("headers");
   EXPECT_EQ(text(headers, "Space-Tenant"), "default");
@@ -375,7 +387,8 @@ TEST_F(ApiTest, AttachTakesAKeyOrAToken) {
   EXPECT_EQ(expired.code(), "token_expired");
   key_ = "at_bad";
   EXPECT_EQ(send("GET", attach).code(), "token_invalid");
-  EXPECT_EQ(send("GET", std::string("/v1/sandboxes/") + kUnknown + "/commands/" + kUnknown + "/attach").code(), "token_invalid") << "a token learns of no sandbox";
+  EXPECT_EQ(send("GET", std::string("/v1/sandboxes/") + kUnknown + "/commands/" + kUnknown + "/attach").code(), "token_invalid")
+      << "a token learns of no sandbox";
   key_ = "at_good";
   EXPECT_EQ(send("GET", "/v1/sandboxes/" + id + "/commands").status, 401) << "and opens nothing else";
 }
@@ -460,7 +473,8 @@ TEST_F(ApiTest, EventsGoOnFromWhereTheReaderWas) {
 
 TEST_F(ApiTest, EventsArriveWhenTheyHappen) {
   std::optional<Result<std::vector<http::SseEvent>>> got;
-  asio::co_spawn(loop_, read_events(*client_, request("GET", "/v1/events"), 1), [&](std::exception_ptr, Result<std::vector<http::SseEvent>> events) { got = std::move(events); });
+  asio::co_spawn(loop_, read_events(*client_, request("GET", "/v1/events"), 1),
+                 [&](std::exception_ptr, Result<std::vector<http::SseEvent>> events) { got = std::move(events); });
   spin(std::chrono::milliseconds(50));
   EXPECT_FALSE(got);
   send("POST", "/v1/sandboxes");
@@ -474,7 +488,8 @@ TEST_F(ApiTest, AnOperationIsFollowedToItsEnd) {
   const Answer made = send("POST", "/v1/sandboxes");
   const std::string target = "/v1/operations/" + text(made.at("operation"), "id") + "/events";
   std::optional<Result<std::vector<http::SseEvent>>> got;
-  asio::co_spawn(loop_, read_events(*client_, request("GET", target), 99), [&](std::exception_ptr, Result<std::vector<http::SseEvent>> events) { got = std::move(events); });
+  asio::co_spawn(loop_, read_events(*client_, request("GET", target), 99),
+                 [&](std::exception_ptr, Result<std::vector<http::SseEvent>> events) { got = std::move(events); });
   spin(std::chrono::milliseconds(50));
   fake_.release();
   for (int i = 0; i < 400 && !got; ++i) spin(std::chrono::milliseconds(5));

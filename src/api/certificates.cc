@@ -54,8 +54,10 @@ Result<Pair> read_pair(const fs::path& certificate, const fs::path& key) {
   const WipeAtEnd wiped(key_text);
   const Bio certificate_bio(BIO_new_mem_buf(certificate_text.data(), static_cast<int>(certificate_text.size())));
   const Bio key_bio(BIO_new_mem_buf(key_text.data(), static_cast<int>(key_text.size())));
-  Pair pair{Key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr)), Certificate(PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr))};
-  if (!pair.key || !pair.certificate || X509_check_private_key(pair.certificate.get(), pair.key.get()) != 1) return openssl_error("read a certificate and its key");
+  Pair pair{Key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr)),
+            Certificate(PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr))};
+  if (!pair.key || !pair.certificate || X509_check_private_key(pair.certificate.get(), pair.key.get()) != 1)
+    return openssl_error("read a certificate and its key");
   return pair;
 }
 
@@ -87,7 +89,8 @@ Result<Pair> issue(const std::string& name, long life_s, const Pair* authority, 
   X509_gmtime_adj(X509_getm_notBefore(made), -3600);  // for clients whose clock is a little behind
   X509_gmtime_adj(X509_getm_notAfter(made), life_s);
   X509_set_pubkey(made, pair.key.get());
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(made), "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(made), "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                             0);
   X509* issuer = authority ? authority->certificate.get() : made;
   X509_set_issuer_name(made, X509_get_subject_name(issuer));
   X509V3_CTX context;
@@ -106,7 +109,8 @@ Result<Pair> issue(const std::string& name, long life_s, const Pair* authority, 
 bool is_good(const Pair& pair, const Pair& authority, const std::string& domain) {
   time_t soon = time(nullptr) + kRenewBefore_s;
   const std::string below = "x." + domain;
-  return X509_cmp_time(X509_get0_notAfter(pair.certificate.get()), &soon) > 0 && X509_verify(pair.certificate.get(), authority.key.get()) == 1 &&
+  return X509_cmp_time(X509_get0_notAfter(pair.certificate.get()), &soon) > 0 &&
+         X509_verify(pair.certificate.get(), authority.key.get()) == 1 &&
          X509_check_host(pair.certificate.get(), domain.data(), domain.size(), 0, nullptr) == 1 &&
          X509_check_host(pair.certificate.get(), below.data(), below.size(), 0, nullptr) == 1;
 }
@@ -126,7 +130,9 @@ Result<CertificateFiles> own_certificates(const fs::path& folder, const std::str
   auto authority = read_pair(files.authority, folder / "ca.key");
   if (!authority || !allows(*authority, domain)) {
     TRY(authority, issue("SPACE " + domain, kAuthorityLife_s, nullptr,
-                         {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"}, {NID_key_usage, "critical,keyCertSign"}, {NID_subject_key_identifier, "hash"},
+                         {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
+                          {NID_key_usage, "critical,keyCertSign"},
+                          {NID_subject_key_identifier, "hash"},
                           {NID_name_constraints, fmt::format("critical,permitted;DNS:{}", domain)}}));
     TRY_VOID(write_pair(*authority, files.authority, folder / "ca.key"));
     log::info("tls.authority_made", {{"file", files.authority.string()}, {"domain", domain}});
@@ -134,16 +140,22 @@ Result<CertificateFiles> own_certificates(const fs::path& folder, const std::str
   const auto present = read_pair(files.certificate, files.key);
   if (present && is_good(*present, *authority, domain)) return files;
   TRY(const Pair server, issue(domain, kServerLife_s, &*authority,
-                               {{NID_basic_constraints, "critical,CA:FALSE"}, {NID_key_usage, "critical,digitalSignature"}, {NID_ext_key_usage, "serverAuth"},
-                                {NID_subject_key_identifier, "hash"}, {NID_authority_key_identifier, "keyid"},
+                               {{NID_basic_constraints, "critical,CA:FALSE"},
+                                {NID_key_usage, "critical,digitalSignature"},
+                                {NID_ext_key_usage, "serverAuth"},
+                                {NID_subject_key_identifier, "hash"},
+                                {NID_authority_key_identifier, "keyid"},
                                 {NID_subject_alt_name, fmt::format("DNS:{0},DNS:*.{0}", domain)}}));
   TRY_VOID(write_pair(server, files.certificate, files.key));
   return files;
 }
 
 bool is_domain(std::string_view text) {
-  if (text.size() > 200 || text.find('.') == std::string_view::npos || text.find("..") != std::string_view::npos || text.front() == '.' || text.back() == '.') return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'; });
+  if (text.size() > 200 || text.find('.') == std::string_view::npos || text.find("..") != std::string_view::npos || text.front() == '.' ||
+      text.back() == '.')
+    return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'; });
 }
 
 }  // namespace space::api

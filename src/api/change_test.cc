@@ -14,7 +14,8 @@ using testing::text;
 Result<UpdateBody> read(const char* body) { return read_update(parse_json_object(body).value()); }
 
 TEST(UpdateBody, WhatIsNamedIsSetAndNullTakesAway) {
-  const auto body = read(R"({"env":{"A":"1","B":null},"metadata":{"m":null,"n":""},"time_limit_s":null,"idle_pause_s":5,"at_time_limit":"suspend","cpus":2})");
+  const auto body = read(
+      R"({"env":{"A":"1","B":null},"metadata":{"m":null,"n":""},"time_limit_s":null,"idle_pause_s":5,"at_time_limit":"suspend","cpus":2})");
   ASSERT_TRUE(body) << describe(body.error());
   const control::SandboxUpdate& update = body->update;
   EXPECT_EQ(update.env, (control::TextChanges{{"A", "1"}, {"B", std::nullopt}}));
@@ -35,15 +36,17 @@ TEST(UpdateBody, WhatIsNamedIsSetAndNullTakesAway) {
 }
 
 TEST(UpdateBody, WhatACreateRefusesIsRefusedHereToo) {
-  for (const char* bad : {R"({"nonsense":1})", R"({"template":"base"})", R"({"checkpoint":"aaaaaaaaaaaaaaaaaaaaaaaa"})", R"({"disk_mib":8192})", R"({"cpus":0})", R"({"cpus":null})",
-                          R"({"memory_mib":null})", R"({"env":{"1":"x"}})", R"({"env":{"=":null}})", R"({"env":"A"})", R"({"metadata":{"":"x"}})", R"({"metadata":{"m":1}})",
-                          R"({"time_limit_s":0})", R"({"at_time_limit":"explode"})"})
+  for (const char* bad :
+       {R"({"nonsense":1})", R"({"template":"base"})", R"({"checkpoint":"aaaaaaaaaaaaaaaaaaaaaaaa"})", R"({"disk_mib":8192})",
+        R"({"cpus":0})", R"({"cpus":null})", R"({"memory_mib":null})", R"({"env":{"1":"x"}})", R"({"env":{"=":null}})", R"({"env":"A"})",
+        R"({"metadata":{"":"x"}})", R"({"metadata":{"m":1}})", R"({"time_limit_s":0})", R"({"at_time_limit":"explode"})"})
     EXPECT_FALSE(read(bad)) << bad;
 }
 
 TEST_F(ApiTest, AnUpdateIsAnOperationThatNodeAndStoreShare) {
   const std::string id = running();
-  const Answer done = send_with("PATCH", "/v1/sandboxes/" + id, R"({"env":{"A":"secret"},"metadata":{"m":"1"},"time_limit_s":60})", {{"Prefer", "wait=5"}});
+  const Answer done =
+      send_with("PATCH", "/v1/sandboxes/" + id, R"({"env":{"A":"secret"},"metadata":{"m":"1"},"time_limit_s":60})", {{"Prefer", "wait=5"}});
   ASSERT_EQ(done.status, 200) << done.text;
   EXPECT_EQ(text(done.at("operation"), "kind"), "update");
   EXPECT_EQ(text(done.at("operation"), "state"), "succeeded");
@@ -77,7 +80,9 @@ TEST_F(ApiTest, LabelsOfTheServerAreNobodysToSay) {
 TEST_F(ApiTest, AVolumeIsASandboxThatListsLeaveOut) {
   for (const char* wrong : {"{}", R"({"name":""})", R"({"name":"a b"})", R"({"name":"../x"})", R"({"name":7})", R"({"name":"v","size":1})"})
     EXPECT_EQ(send("POST", "/v1/volumes", wrong).code(), "invalid_field") << wrong;
-  const auto make = [&](const char* key) { return send_with("POST", "/v1/volumes", R"({"name":"v"})", {{"Prefer", "wait=10"}, {"Idempotency-Key", key}}); };
+  const auto make = [&](const char* key) {
+    return send_with("POST", "/v1/volumes", R"({"name":"v"})", {{"Prefer", "wait=10"}, {"Idempotency-Key", key}});
+  };
   const Answer made = make("one");
   ASSERT_EQ(made.status, 201) << made.text;
   EXPECT_EQ(json::serialize(made.at("sandbox").at("metadata")), R"({"space.kind":"volume","space.volume":"v"})");

@@ -44,7 +44,8 @@ Task<> drain(http::Exchange& exchange) {
 
 Task<> replay(Services& services, Observed& exchange, Repeat repeat, const Entry& entry, control::KeptAnswer kept) {
   if (kept.status == 0)
-    co_return fail(ErrorKind::conflict, "idempotency_outcome_unknown", "the server was restarted while the first request with this key was under way",
+    co_return fail(ErrorKind::conflict, "idempotency_outcome_unknown",
+                   "the server was restarted while the first request with this key was under way",
                    "look whether it took effect, then go on with a new key");
   if (repeat == Repeat::streamed) {
     CO_TRY_VOID(co_await drain(exchange));
@@ -53,7 +54,8 @@ Task<> replay(Services& services, Observed& exchange, Repeat repeat, const Entry
   if (repeat == Repeat::secret) {
     const auto known = services.secret_answers.find(entry);
     if (known == services.secret_answers.end() || known->second.until_us < services.clock.monotonic_us())
-      co_return fail(ErrorKind::conflict, "secret_shown_once", "the first request with this key was carried out, and its answer holds a secret that is not kept",
+      co_return fail(ErrorKind::conflict, "secret_shown_once",
+                     "the first request with this key was carried out, and its answer holds a secret that is not kept",
                      "revoke what it made (GET /v1/keys), then make another with a new Idempotency-Key");
     kept.body = known->second.body;
   }
@@ -61,7 +63,8 @@ Task<> replay(Services& services, Observed& exchange, Repeat repeat, const Entry
 }
 
 // Before the client has the answer, so that whoever repeats the request finds it. Only what took effect is kept.
-Task<> keep_answer(Services& services, Observed& exchange, Repeat repeat, const Entry& entry, const std::string& print, int status, std::string body, bool& done) {
+Task<> keep_answer(Services& services, Observed& exchange, Repeat repeat, const Entry& entry, const std::string& print, int status,
+                   std::string body, bool& done) {
   if (status < 200 || status >= 300) co_return Result<>();
   control::KeptAnswer answer{print, status, std::move(body), ""};
   if (repeat == Repeat::streamed) answer.operation = exchange.body_digest();
@@ -84,7 +87,8 @@ Result<std::optional<std::string>> idempotency_key(const http::Exchange& exchang
   const std::string key(exchange.headers().get("Idempotency-Key"));
   const bool printable = std::ranges::all_of(key, [](char c) { return c > 0x20 && c < 0x7f; });
   if (count > 1 || key.empty() || key.size() > 255 || !printable)
-    return fail(ErrorKind::invalid_argument, "invalid_header", "Idempotency-Key must be one value of 1 to 255 printable characters", "send a random id");
+    return fail(ErrorKind::invalid_argument, "invalid_header", "Idempotency-Key must be one value of 1 to 255 printable characters",
+                "send a random id");
   return std::optional(key);
 }
 
@@ -139,22 +143,27 @@ Task<> answer_once(Services& services, Observed& exchange, const Route& route) {
 
   // Whoever comes with an attach token has no tenant; what he repeats belongs to the sandbox. Nothing is kept for one that opens nothing.
   const auto token = exchange.attributes.find("attach_token");
-  if (token != exchange.attributes.end()) CO_TRY_VOID(co_await services.node.may_attach(exchange.param("id"), exchange.param("session"), token->second));
+  if (token != exchange.attributes.end())
+    CO_TRY_VOID(co_await services.node.may_attach(exchange.param("id"), exchange.param("session"), token->second));
   const std::string tenant = tenant_of(exchange).empty() ? "attach:" + exchange.param("id") : tenant_of(exchange);
   const Entry entry{tenant, *key};
   if (services.in_flight.contains(entry))
-    co_return fail(ErrorKind::conflict, "idempotency_in_flight", "the first request with this Idempotency-Key is still under way", "wait for its answer, or send this again in a second");
+    co_return fail(ErrorKind::conflict, "idempotency_in_flight", "the first request with this Idempotency-Key is still under way",
+                   "wait for its answer, or send this again in a second");
   const InFlight under_way(services, entry);
   const std::string print = fingerprint(exchange, body);
   CO_TRY(auto kept, co_await services.store.begin_answer(tenant, *key, print));
   if (kept) co_return co_await replay(services, exchange, repeat, entry, std::move(*kept));
 
   bool done = false;
-  const auto keep = [&](int status, std::string answer) { return keep_answer(services, exchange, repeat, entry, print, status, std::move(answer), done); };
+  const auto keep = [&](int status, std::string answer) {
+    return keep_answer(services, exchange, repeat, entry, print, status, std::move(answer), done);
+  };
   exchange.hold_answer(kLongestKept, keep);
   auto result = co_await route.handler(services, exchange);
   if (!done)  // an error, or an answer too long to keep: the same key may try again
-    if (auto forgotten = co_await services.store.forget_answer(tenant, *key); !forgotten) log::error("answer.not_forgotten", {{"error", forgotten.error()}});
+    if (auto forgotten = co_await services.store.forget_answer(tenant, *key); !forgotten)
+      log::error("answer.not_forgotten", {{"error", forgotten.error()}});
   co_return result;
 }
 

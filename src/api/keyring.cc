@@ -23,7 +23,8 @@ constexpr std::size_t kMostKnown = 4096;
 std::string hash_of(std::string_view secret) { return hex_encode(sha256(secret)); }
 
 tl::unexpected<Error> refuse(std::string_view code, std::string message) {
-  return fail(ErrorKind::unauthenticated, code, std::move(message), "send `Authorization: Bearer sk_…`; the first key is in the server's data folder (first.key)");
+  return fail(ErrorKind::unauthenticated, code, std::move(message),
+              "send `Authorization: Bearer sk_…`; the first key is in the server's data folder (first.key)");
 }
 
 }  // namespace
@@ -32,12 +33,14 @@ std::string bearer(const http::Headers& headers) {
   const std::string_view value = headers.get("Authorization");
   const std::size_t space = value.find(' ');
   if (space == std::string_view::npos || !http::equal_no_case(value.substr(0, space), "Bearer")) return {};
-  return std::string(value.substr(value.find_first_not_of(' ', space) == std::string_view::npos ? value.size() : value.find_first_not_of(' ', space)));
+  return std::string(
+      value.substr(value.find_first_not_of(' ', space) == std::string_view::npos ? value.size() : value.find_first_not_of(' ', space)));
 }
 
 bool looks_like_key(std::string_view secret) {
   const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-  if (secret.starts_with(kE2bPrefix)) return secret.size() == kE2bPrefix.size() + 2 * kE2bBytes && std::ranges::all_of(secret.substr(kE2bPrefix.size()), hex);
+  if (secret.starts_with(kE2bPrefix))
+    return secret.size() == kE2bPrefix.size() + 2 * kE2bBytes && std::ranges::all_of(secret.substr(kE2bPrefix.size()), hex);
   return secret.size() == kKeyLength && secret.starts_with(kPrefix) && std::ranges::all_of(secret, [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
          });
@@ -60,7 +63,8 @@ Result<control::Key> usable(const control::Key& key, control::Scope needed, std:
   if (key.revoked_ms != 0) return refuse("key_revoked", "this API key was revoked");
   if (key.expires_ms != 0 && key.expires_ms <= now_ms) return refuse("key_expired", "this API key has expired");
   if (!key.scopes.allows(needed))
-    return fail(ErrorKind::permission_denied, "scope_missing", fmt::format("this needs the scope `{}`, and this key has: {}", to_string(needed), key.scopes.text()),
+    return fail(ErrorKind::permission_denied, "scope_missing",
+                fmt::format("this needs the scope `{}`, and this key has: {}", to_string(needed), key.scopes.text()),
                 fmt::format("use a key with the scope `{}` (space key create --scope {})", to_string(needed), to_string(needed)));
   return key;
 }
@@ -133,7 +137,8 @@ Result<std::string> first_key(const std::filesystem::path& file, const std::file
   if (!text) return text.error().kind == ErrorKind::permission_denied ? Result<std::string>(std::string()) : std::move(text);
   while (!text->empty() && (text->back() == '\n' || text->back() == '\r' || text->back() == ' ')) text->pop_back();
   if (!looks_like_key(*text))
-    return fail(ErrorKind::invalid_argument, "first_key_invalid", file.string() + " does not hold an API key", "remove that file; with an empty database a new one is made");
+    return fail(ErrorKind::invalid_argument, "first_key_invalid", file.string() + " does not hold an API key",
+                "remove that file; with an empty database a new one is made");
   return std::move(*text);
 }
 

@@ -30,7 +30,8 @@ class KeyRing {
   Task<control::Key> authenticate(const http::Headers& headers, control::Scope needed = control::Scope::run);
   // The same for a secret that came in another header.
   Task<control::Key> authenticate(std::string secret, control::Scope needed);
-  Task<NewKey> create(std::string tenant, std::string name, control::Scopes scopes = control::Scopes::all(), std::int64_t expires_ms = 0, KeyForm form = KeyForm::native);
+  Task<NewKey> create(std::string tenant, std::string name, control::Scopes scopes = control::Scopes::all(), std::int64_t expires_ms = 0,
+                      KeyForm form = KeyForm::native);
   Task<control::Key> revoke(std::string tenant, std::string id);  // tenant "": anybody's
   // Records a key whose secret was made elsewhere (the first one), when no key was ever recorded. True: recorded.
   Task<bool> record_first(std::string secret);

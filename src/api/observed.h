@@ -23,7 +23,7 @@ class Observed : public http::Exchange {
   void hold_answer(std::size_t limit, Keeper keeper);
 
   int status() const { return status_; }  // 0: not answered
-  std::string body_digest();  // hex, of what was read; once
+  std::string body_digest();              // hex, of what was read; once
   const std::string& request_id() const { return request_id_; }
   std::uint64_t bytes_in() const { return bytes_in_; }
   std::uint64_t bytes_out() const { return bytes_out_; }

@@ -21,12 +21,14 @@ namespace {
 constexpr const char* kE2bToken = "E2b-Traffic-Access-Token";  // the same token, as E2B's clients send it
 
 Error no_such_port() {
-  return {ErrorKind::not_found, "port_not_found", "there is nothing at this address", "write /v1/sandboxes/{id}/ports/{port}/… with a port from 1 to 65535"};
+  return {ErrorKind::not_found, "port_not_found", "there is nothing at this address",
+          "write /v1/sandboxes/{id}/ports/{port}/… with a port from 1 to 65535"};
 }
 
 // Whoever may not see a sandbox learns nothing about it.
 tl::unexpected<Error> refused() {
-  return fail(ErrorKind::unauthenticated, "key_missing", "this port is private: an API key or a traffic token is needed", "send \"Authorization: Bearer sk_…\", or make the port public");
+  return fail(ErrorKind::unauthenticated, "key_missing", "this port is private: an API key or a traffic token is needed",
+              "send \"Authorization: Bearer sk_…\", or make the port public");
 }
 
 class Ports {
@@ -50,9 +52,12 @@ class Ports {
     Observed exchange(raw, new_id());
     const std::int64_t began_us = services_.clock.monotonic_us();
     Result<> result;
-    if (!address) result = fail(address.error());
-    else if (address->port == wire::kAgentPort) result = fail(no_such_port());  // the agent's own, which is no server of the guest's
-    else result = co_await carry(exchange, *address);
+    if (!address)
+      result = fail(address.error());
+    else if (address->port == wire::kAgentPort)
+      result = fail(no_such_port());  // the agent's own, which is no server of the guest's
+    else
+      result = co_await carry(exchange, *address);
     Result<> answered = result;
     int status = exchange.status();
     if (!result && !raw.started()) {
@@ -61,8 +66,12 @@ class Ports {
       answered = co_await raw.reply(problem);
     }
     ++services_.counters.requests[{"PORT", status}];
-    log::info("port.request", {{"request", exchange.request_id()}, {"sandbox", address ? address->sandbox : std::string()}, {"port", address ? address->port : 0},
-                               {"method", exchange.method()}, {"status", status}, {"us", services_.clock.monotonic_us() - began_us},
+    log::info("port.request", {{"request", exchange.request_id()},
+                               {"sandbox", address ? address->sandbox : std::string()},
+                               {"port", address ? address->port : 0},
+                               {"method", exchange.method()},
+                               {"status", status},
+                               {"us", services_.clock.monotonic_us() - began_us},
                                {"error", result ? std::string() : describe(result.error())}});
     co_return answered;
   }
@@ -104,7 +113,8 @@ class Ports {
     CO_TRY_VOID(co_await wake(address.sandbox, tenant, token));
 
     // Who really asked; what the client claims about it goes.
-    for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"}) options.drop_headers.emplace_back(name);
+    for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"})
+      options.drop_headers.emplace_back(name);
     options.set_headers.set("X-Forwarded-For", exchange.peer().address.empty() ? "unknown" : exchange.peer().address);
     options.set_headers.set("X-Forwarded-Host", std::string(exchange.headers().get("Host")));
     options.set_headers.set("Space-Port-Host", std::string(exchange.headers().get("Host")));
@@ -118,14 +128,15 @@ class Ports {
 
   asio::awaitable<bool> is_public(const wire::PortAddress& address) {
     auto found = co_await services_.store.port_is_public(address.sandbox, address.port);
-    co_return found && *found;
+    co_return found&&* found;
   }
 
   // A sandbox that rests is woken by whoever may use it, and the request waits: a paused one always, a suspended one where its policy of
   // rest says so. A token is checked before that; node checks it again, with what it came for.
   Task<> wake(const std::string& id, const std::string& tenant, const std::string& token) {
     CO_TRY(control::Sandbox sandbox, co_await services_.store.find_any_sandbox(id));
-    if (!tenant.empty() && sandbox.tenant != tenant) co_return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
+    if (!tenant.empty() && sandbox.tenant != tenant)
+      co_return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
     const bool paused = sandbox.state == control::SandboxState::paused, suspended = sandbox.state == control::SandboxState::suspended;
     if (!paused && !(sandbox.rest.any() && (suspended || sandbox.state == control::SandboxState::running))) co_return Result<>();
     if ((paused || suspended) && !token.empty()) CO_TRY_VOID(co_await check_token(sandbox, token));
@@ -136,7 +147,8 @@ class Ports {
   Task<> check_token(const control::Sandbox& sandbox, const std::string& token) {
     CO_TRY(const std::string right, co_await traffic_token(services_, sandbox.id, sandbox.tenant));
     if (!equal_constant_time(right, token))
-      co_return fail(ErrorKind::unauthenticated, "traffic_token_invalid", "this port is private, and no valid token came with the request", "send an API key, or make the port public");
+      co_return fail(ErrorKind::unauthenticated, "traffic_token_invalid", "this port is private, and no valid token came with the request",
+                     "send an API key, or make the port public");
     co_return Result<>();
   }
 

@@ -60,8 +60,9 @@ json::object render(const control::Operation& operation) {
 }
 
 json::object render(const control::Key& key) {
-  json::object out{{"id", key.id}, {"name", key.name}, {"prefix", key.prefix}, {"tenant", key.tenant}, {"scopes", json::array()},
-                   {"created_at", rfc3339(key.created_ms)}, {"expires_at", nullptr}, {"revoked_at", nullptr}};
+  json::object out{{"id", key.id},          {"name", key.name},        {"prefix", key.prefix},
+                   {"tenant", key.tenant},  {"scopes", json::array()}, {"created_at", rfc3339(key.created_ms)},
+                   {"expires_at", nullptr}, {"revoked_at", nullptr}};
   for (const std::string& word : key.scopes.words()) out["scopes"].as_array().emplace_back(word);
   if (key.expires_ms > 0) out["expires_at"] = rfc3339(key.expires_ms);
   if (key.revoked_ms > 0) out["revoked_at"] = rfc3339(key.revoked_ms);

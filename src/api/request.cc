@@ -37,7 +37,8 @@ void split(std::string_view text, char separator, F each) {
 
 bool is_env_name(std::string_view text) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !text.empty() && text.size() <= 256 && letter(text.front()) && std::ranges::all_of(text, [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+  return !text.empty() && text.size() <= 256 && letter(text.front()) &&
+         std::ranges::all_of(text, [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
 bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
@@ -48,8 +49,8 @@ Result<> check_media_type(const http::Exchange& exchange) {
   const std::string_view type = exchange.headers().get("Content-Type");
   const std::string_view media = trimmed(type.substr(0, type.find(';')));
   if (exchange.has_body() && !media.empty() && !http::equal_no_case(media, "application/json"))
-    return fail(ErrorKind::invalid_argument, "unsupported_media_type", fmt::format("the body is {}, and must be JSON", media.substr(0, 100)),
-                "send `Content-Type: application/json`");
+    return fail(ErrorKind::invalid_argument, "unsupported_media_type",
+                fmt::format("the body is {}, and must be JSON", media.substr(0, 100)), "send `Content-Type: application/json`");
   return {};
 }
 
@@ -70,17 +71,22 @@ Result<std::chrono::seconds> preferred_wait(const http::Headers& headers) {
     split(value, ',', [&](std::string_view preference) {
       if (preference.size() < 5 || !http::equal_no_case(preference.substr(0, 5), "wait=")) return;
       const auto seconds = whole_number(preference.substr(5));
-      if (!seconds || *seconds < 0) bad = true;
-      else wait = std::min<std::chrono::seconds>(std::chrono::seconds(*seconds), kLongestWait);
+      if (!seconds || *seconds < 0)
+        bad = true;
+      else
+        wait = std::min<std::chrono::seconds>(std::chrono::seconds(*seconds), kLongestWait);
     });
   }
-  if (bad) return fail(ErrorKind::invalid_argument, "invalid_header", "Prefer: wait needs a whole number of seconds", "send for example `Prefer: wait=30`");
+  if (bad)
+    return fail(ErrorKind::invalid_argument, "invalid_header", "Prefer: wait needs a whole number of seconds",
+                "send for example `Prefer: wait=30`");
   return wait;
 }
 
 void Query::reject(std::string_view name, std::string_view what) {
   if (!error_)
-    error_ = Error{ErrorKind::invalid_argument, "invalid_query", fmt::format("the query parameter {} {}", name.substr(0, 64), what), "see the parameters of this path in /openapi.json"};
+    error_ = Error{ErrorKind::invalid_argument, "invalid_query", fmt::format("the query parameter {} {}", name.substr(0, 64), what),
+                   "see the parameters of this path in /openapi.json"};
 }
 
 std::string Query::text(std::string_view name, std::size_t most) {
@@ -123,7 +129,8 @@ std::map<std::string, std::string> Query::starting_with(std::string_view prefix,
   for (const auto& [key, value] : target_.query) {
     if (!key.starts_with(prefix)) continue;
     known_.emplace(key);
-    if (key.size() == prefix.size() || !out.emplace(key.substr(prefix.size()), value).second || out.size() > most) reject(key, "is empty, doubled, or one too many");
+    if (key.size() == prefix.size() || !out.emplace(key.substr(prefix.size()), value).second || out.size() > most)
+      reject(key, "is empty, doubled, or one too many");
   }
   return out;
 }
@@ -140,7 +147,8 @@ Result<> no_query(const http::Exchange& exchange) { return Query(exchange.target
 Result<std::optional<std::int64_t>> read_event_id(std::string_view text) {
   if (text.empty()) return std::optional<std::int64_t>();
   const auto id = whole_number(text);
-  if (!id || *id < 0) return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id is a whole number here", "send an id that an event carried");
+  if (!id || *id < 0)
+    return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id is a whole number here", "send an id that an event carried");
   return id;
 }
 

@@ -9,15 +9,20 @@ namespace {
 
 constexpr const char* kNoPolicy = R"({"policy":{"mode":"none"}})";
 
-bool is_plain_name(std::string_view name) { return !name.empty() && name.size() <= 4096 && name.find('\0') == name.npos && name.find('=') == name.npos; }
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 4096 && name.find('\0') == name.npos && name.find('=') == name.npos;
+}
 
 // Takes the names with null out of `from`; gives the others.
 json::object without_nulls(const json::object& from, control::TextChanges& changes, JsonReader& reader, std::string_view field) {
   json::object rest;
   for (const auto& item : from) {
-    if (!item.value().is_null()) rest[item.key()] = item.value();
-    else if (is_plain_name(item.key())) changes[item.key()] = std::nullopt;
-    else reader.reject(field, "must have names without '=' and NUL");
+    if (!item.value().is_null())
+      rest[item.key()] = item.value();
+    else if (is_plain_name(item.key()))
+      changes[item.key()] = std::nullopt;
+    else
+      reader.reject(field, "must have names without '=' and NUL");
   }
   return rest;
 }
@@ -35,7 +40,8 @@ Result<UpdateBody> read_update(const json::object& body) {
   }
   json::value egress = reader.value("egress");
   if (const json::object* env = reader.object("env")) given["env"] = without_nulls(*env, update.env, reader, "env");
-  if (const json::object* metadata = reader.object("metadata")) given["metadata"] = without_nulls(*metadata, update.metadata, reader, "metadata");
+  if (const json::object* metadata = reader.object("metadata"))
+    given["metadata"] = without_nulls(*metadata, update.metadata, reader, "metadata");
   for (const char* name : {"cpus", "memory_mib"})
     if (reader.has(name) && body.at(name).is_null()) reader.reject(name, "cannot be taken away");
   TRY_VOID(reader.done());

@@ -13,15 +13,19 @@ namespace {
 
 control::Scope needed_scope(Access access, std::string_view method) {
   switch (access) {
-    case Access::admin: return control::Scope::admin;
-    case Access::publish: return control::Scope::publish;
-    case Access::host: return control::Scope::read;
+    case Access::admin:
+      return control::Scope::admin;
+    case Access::publish:
+      return control::Scope::publish;
+    case Access::host:
+      return control::Scope::read;
     case Access::key:
       if (method == "GET" || method == "HEAD") return control::Scope::read;
       break;
     case Access::run:
     case Access::attach:
-    case Access::open: break;
+    case Access::open:
+      break;
   }
   return control::Scope::run;
 }
@@ -48,8 +52,8 @@ Task<> identify(Services& services, Access access, Observed& exchange) {
 http::Response problem_answer(const Error& error) {
   http::Response response = http::problem(error);
   if (error.kind == ErrorKind::unauthenticated) response.headers.set("WWW-Authenticate", "Bearer");
-  const bool soon = error.kind == ErrorKind::unavailable || error.kind == ErrorKind::resource_exhausted || error.code == "sandbox_not_ready" ||
-                    error.code == "sandbox_busy" || error.code == "idempotency_in_flight";
+  const bool soon = error.kind == ErrorKind::unavailable || error.kind == ErrorKind::resource_exhausted ||
+                    error.code == "sandbox_not_ready" || error.code == "sandbox_busy" || error.code == "idempotency_in_flight";
   if (soon) response.headers.set("Retry-After", "1");
   return response;
 }
@@ -130,7 +134,8 @@ const std::string& tenant_of(const http::Exchange& exchange) {
 
 Result<std::string> sandbox_id(const http::Exchange& exchange) {
   const std::string& id = exchange.param("id");
-  if (!is_id(id)) return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
+  if (!is_id(id))
+    return fail(ErrorKind::not_found, "sandbox_not_found", "there is no such sandbox", "list what there is: GET /v1/sandboxes");
   return id;
 }
 

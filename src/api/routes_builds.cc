@@ -22,7 +22,8 @@ struct Named {
 Result<Named> read_name(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (!is_template_reference(text) || text.starts_with("sha256:") || std::min(colon, text.size()) > 64 || text.size() > 129)
-    return fail(ErrorKind::invalid_argument, "template_reference", "a template is published as NAME or NAME:TAG", "use small letters, digits, '-', '_' and, in the tag, '.'");
+    return fail(ErrorKind::invalid_argument, "template_reference", "a template is published as NAME or NAME:TAG",
+                "use small letters, digits, '-', '_' and, in the tag, '.'");
   return Named{text.substr(0, colon), colon == text.npos ? "latest" : text.substr(colon + 1)};
 }
 
@@ -73,11 +74,15 @@ Task<> create(Services& services, http::Exchange& exchange) {
   CO_TRY(const std::string text, co_await exchange.read_body(kBuildLimit));
   CO_TRY(json::object body, parse_json_object(text, kBuildLimit));
   const json::value* given = body.if_contains("name");
-  if (!given || !given->is_string()) co_return fail(ErrorKind::invalid_argument, "invalid_field", "name must be given: what the template is to be published as", "send NAME or NAME:TAG");
+  if (!given || !given->is_string())
+    co_return fail(ErrorKind::invalid_argument, "invalid_field", "name must be given: what the template is to be published as",
+                   "send NAME or NAME:TAG");
   CO_TRY(Named named, read_name(std::string(given->get_string())));
   body.erase("name");
   CO_TRY(build::Spec spec, build::read_spec(body));
-  if (!is_template_reference(spec.parent)) co_return fail(ErrorKind::invalid_argument, "template_reference", "parent must be a template's name, name:tag or sha256:digest", "see GET /v1/templates");
+  if (!is_template_reference(spec.parent))
+    co_return fail(ErrorKind::invalid_argument, "template_reference", "parent must be a template's name, name:tag or sha256:digest",
+                   "see GET /v1/templates");
   build::Builds::Wanted wanted;
   wanted.tenant = tenant_of(exchange);
   wanted.name = std::move(named.name);
@@ -144,7 +149,8 @@ Task<> logs(Services& services, http::Exchange& exchange) {
 
 Result<std::string> upload_name(const http::Exchange& exchange) {
   const std::string& name = exchange.param("digest");
-  if (!build::is_upload(name)) return fail(ErrorKind::invalid_argument, "upload_digest", "an upload is named by the SHA-256 of its bytes", "send 64 hex digits");
+  if (!build::is_upload(name))
+    return fail(ErrorKind::invalid_argument, "upload_digest", "an upload is named by the SHA-256 of its bytes", "send 64 hex digits");
   return name;
 }
 

@@ -21,16 +21,19 @@ constexpr std::size_t kMostLabels = 64;
 
 Result<> check(const Sandbox& sandbox, const control::SandboxUpdate& update) {
   const bool boots_next = sandbox.state == SandboxState::stopped || sandbox.state == SandboxState::ended;
-  const bool resized = update.cpus.value_or(sandbox.cpus) != sandbox.cpus || update.memory_mib.value_or(sandbox.memory_mib) != sandbox.memory_mib;
+  const bool resized =
+      update.cpus.value_or(sandbox.cpus) != sandbox.cpus || update.memory_mib.value_or(sandbox.memory_mib) != sandbox.memory_mib;
   if (resized && !boots_next)
-    return fail(ErrorKind::conflict, "size_in_memory", fmt::format("sandbox {} is {}: what is in its memory has the size that it has", sandbox.id, to_string(sandbox.state)),
+    return fail(ErrorKind::conflict, "size_in_memory",
+                fmt::format("sandbox {} is {}: what is in its memory has the size that it has", sandbox.id, to_string(sandbox.state)),
                 fmt::format("stop it first (POST /v1/sandboxes/{}/stop); it then starts from its disk with the new size", sandbox.id));
   std::map<std::string, std::string> labels = sandbox.metadata;
   control::apply(update.metadata, labels);
   std::size_t bytes = 0;
   for (const auto& [name, value] : labels) bytes += name.size() + value.size();
   if (labels.size() > kMostLabels || bytes > kMetadataLimit)
-    return fail(ErrorKind::invalid_argument, "invalid_field", fmt::format("metadata must have at most {} names and {} bytes, with those that are there", kMostLabels, kMetadataLimit),
+    return fail(ErrorKind::invalid_argument, "invalid_field",
+                fmt::format("metadata must have at most {} names and {} bytes, with those that are there", kMostLabels, kMetadataLimit),
                 "take some out: give them null");
   return {};
 }
@@ -42,7 +45,8 @@ asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::
   const auto settings = co_await services.store.find_egress(tenant, sandbox);
   if (!settings || settings->generation == 0) co_return;
   const auto told = co_await services.egress->put(*settings);
-  if (!told && told.error().code != "stale_generation") log::warn("egress.policy_not_applied", {{"sandbox", sandbox}, {"error", told.error()}});
+  if (!told && told.error().code != "stale_generation")
+    log::warn("egress.policy_not_applied", {{"sandbox", sandbox}, {"error", told.error()}});
 }
 
 Task<> update(Services& services, http::Exchange& exchange) {
@@ -66,8 +70,10 @@ Task<> update(Services& services, http::Exchange& exchange) {
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
   if (wanted.egress && !accepted.replay) {
     const std::string asked = accepted.operation.id;
-    if (wait.count() > 0) co_await tell_gateway(services, tenant, id, asked, wait);
-    else spawn(services.executor, tell_gateway(services, tenant, id, asked, kTellLimit));
+    if (wait.count() > 0)
+      co_await tell_gateway(services, tenant, id, asked, wait);
+    else
+      spawn(services.executor, tell_gateway(services, tenant, id, asked, kTellLimit));
   }
   const Statuses statuses{202, 200};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);

@@ -20,15 +20,23 @@ Result<> answers(const Sandbox& sandbox) {
     return fail(ErrorKind::conflict, code, fmt::format("sandbox {} {}", sandbox.id, what), std::move(next));
   };
   switch (sandbox.state) {
-    case SandboxState::running: return {};
-    case SandboxState::creating: return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
-    case SandboxState::paused: return no("sandbox_paused", "is paused", fmt::format("resume it: POST /v1/sandboxes/{}/resume", sandbox.id));
-    case SandboxState::suspended: return no("sandbox_suspended", "is suspended", fmt::format("wake it: POST /v1/sandboxes/{}/wake", sandbox.id));
-    case SandboxState::stopped: return no("sandbox_stopped", "is stopped", fmt::format("start it: POST /v1/sandboxes/{}/start", sandbox.id));
-    case SandboxState::failed: return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
-    case SandboxState::ended: return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "create another one");
+    case SandboxState::running:
+      return {};
+    case SandboxState::creating:
+      return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
+    case SandboxState::paused:
+      return no("sandbox_paused", "is paused", fmt::format("resume it: POST /v1/sandboxes/{}/resume", sandbox.id));
+    case SandboxState::suspended:
+      return no("sandbox_suspended", "is suspended", fmt::format("wake it: POST /v1/sandboxes/{}/wake", sandbox.id));
+    case SandboxState::stopped:
+      return no("sandbox_stopped", "is stopped", fmt::format("start it: POST /v1/sandboxes/{}/start", sandbox.id));
+    case SandboxState::failed:
+      return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
+    case SandboxState::ended:
+      return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "create another one");
     case SandboxState::deleting:
-    case SandboxState::deleted: break;
+    case SandboxState::deleted:
+      break;
   }
   return no("sandbox_deleting", "is being deleted", "create another one");
 }
@@ -47,7 +55,8 @@ Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   CO_TRY(std::string id, sandbox_id(exchange));
   const auto session = exchange.params.find("session");
   if (session != exchange.params.end() && !is_id(session->second))
-    co_return fail(ErrorKind::not_found, "session_not_found", "this sandbox has no such command session", "list its sessions: GET /v1/sandboxes/{id}/commands");
+    co_return fail(ErrorKind::not_found, "session_not_found", "this sandbox has no such command session",
+                   "list its sessions: GET /v1/sandboxes/{id}/commands");
   const std::string& tenant = tenant_of(exchange);
   const bool by_token = tenant.empty();
 
@@ -55,14 +64,16 @@ Task<> carry(Services& services, http::Exchange& exchange, Carried what) {
   auto found = co_await std::move(sandbox);
   // Whoever has no key learns nothing about which sandboxes exist.
   if (!found && by_token && found.error().kind == ErrorKind::not_found)
-    co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is no attach token of this command session", "ask for a new one: POST …/commands/{session}/token");
+    co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is no attach token of this command session",
+                   "ask for a new one: POST …/commands/{session}/token");
   if (!found) co_return tl::unexpected(found.error());
   // One with a rest policy came to rest because nobody used it: now somebody does.
   if (!by_token && found->rest.any()) {
     CO_TRY(*found, co_await awake(services, *found));
   }
   const auto ready = answers(*found);
-  if (!ready && by_token) CO_TRY_VOID(co_await services.node.may_attach(id, exchange.param("session"), exchange.attributes["attach_token"]));
+  if (!ready && by_token)
+    CO_TRY_VOID(co_await services.node.may_attach(id, exchange.param("session"), exchange.attributes["attach_token"]));
   CO_TRY_VOID(ready);
 
   http::ProxyOptions options;

@@ -102,7 +102,8 @@ Task<> observed(Services& services, http::Exchange& exchange) {
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY_VOID(co_await services.store.find_egress(tenant_of(exchange), id));
   auto answer = co_await egress->ask("GET", "/sandboxes/" + id + "/observed");
-  if (!answer && answer.error().kind == ErrorKind::not_found) answer = json::object{{"policy", json::object{{"mode", "allowlist"}, {"rules", json::array()}}}};
+  if (!answer && answer.error().kind == ErrorKind::not_found)
+    answer = json::object{{"policy", json::object{{"mode", "allowlist"}, {"rules", json::array()}}}};
   if (!answer) co_return tl::unexpected(answer.error());
   co_return co_await exchange.reply(http::json_response(200, json::serialize(*answer)));
 }
@@ -127,7 +128,8 @@ Task<> carry_log(Services& services, http::Exchange& exchange, std::string sandb
   ++services.counters.streams;
   auto result = co_await http::forward(exchange, egress->forwarding(), std::move(options));
   --services.counters.streams;
-  if (!result && !exchange.started() && result.error().kind == ErrorKind::unavailable) co_return fail(control::egress_unavailable(result.error().message));
+  if (!result && !exchange.started() && result.error().kind == ErrorKind::unavailable)
+    co_return fail(control::egress_unavailable(result.error().message));
   co_return result;
 }
 
@@ -152,9 +154,12 @@ struct Secret {
 Result<std::string> credential_target(const http::Exchange& exchange) {
   const std::string& name = exchange.param("name");
   const bool good = !name.empty() && name.size() <= 64 && name.front() != '.' && name.front() != '_' && name.front() != '-' &&
-                    std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'; });
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+                    });
   if (!good)
-    return fail(ErrorKind::invalid_argument, "invalid_credential_name", "a credential's name has 1 to 64 of a-z, 0-9, dot, dash and underscore, and begins with a letter or digit",
+    return fail(ErrorKind::invalid_argument, "invalid_credential_name",
+                "a credential's name has 1 to 64 of a-z, 0-9, dot, dash and underscore, and begins with a letter or digit",
                 "choose another name");
   return "/credentials/" + percent_encode(tenant_of(exchange)) + "/" + name;
 }
@@ -175,7 +180,8 @@ Task<> put_credential(Services& services, http::Exchange& exchange) {
     if (got == 0) break;
     secret->size += got;
     if (secret->size > limit)
-      co_return fail(ErrorKind::too_large, "body_too_large", fmt::format("a credential has at most {} bytes", limit), "send the secret alone as the body");
+      co_return fail(ErrorKind::too_large, "body_too_large", fmt::format("a credential has at most {} bytes", limit),
+                     "send the secret alone as the body");
   }
   http::Request request;
   request.method = "PUT";
@@ -268,7 +274,8 @@ Result<std::string> egress_document(const json::value& value) {
     const json::object mode{{"policy", json::object{{"mode", value.get_string()}}}};
     return json::serialize(mode);
   }
-  if (!value.is_object()) return fail(ErrorKind::invalid_argument, "invalid_field", "egress must be a mode or an object with a policy", "see docs/network.md");
+  if (!value.is_object())
+    return fail(ErrorKind::invalid_argument, "invalid_field", "egress must be a mode or an object with a policy", "see docs/network.md");
   JsonReader reader(value.get_object());
   const json::object* policy = reader.object("policy");
   const json::object* limits = reader.object("limits");

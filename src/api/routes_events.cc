@@ -35,7 +35,8 @@ Task<> events(Services& services, http::Exchange& exchange) {
   Query query(exchange.target());
   std::string from = query.text("after", 32);
   CO_TRY_VOID(query.done());
-  if (const auto header = exchange.headers().get("Last-Event-ID"); !header.empty()) from = header;  // a reconnecting client's word goes first
+  if (const auto header = exchange.headers().get("Last-Event-ID"); !header.empty())
+    from = header;  // a reconnecting client's word goes first
   CO_TRY(const control::EventWindow window, co_await services.store.event_window());
   std::int64_t after = window.last;  // without a position: what happens from now on
   CO_TRY(const auto position, read_event_id(from));

@@ -14,7 +14,8 @@ Result<std::string> whose(const http::Exchange& exchange, std::optional<std::str
   const std::string& own = tenant_of(exchange);
   if (!named || *named == own) return own;
   if (!control::is_tenant(*named))
-    return fail(ErrorKind::invalid_argument, "invalid_tenant", "a tenant is 1 to 64 lower-case letters, digits, `-` and `_`, the first a letter or a digit", "choose another name");
+    return fail(ErrorKind::invalid_argument, "invalid_tenant",
+                "a tenant is 1 to 64 lower-case letters, digits, `-` and `_`, the first a letter or a digit", "choose another name");
   if (own != control::kDefaultTenant)
     return fail(ErrorKind::permission_denied, "host_only", "keys of other tenants are for those who keep the server", "leave `tenant` out");
   return *named;
@@ -37,7 +38,8 @@ Task<> create_key(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string tenant, whose(exchange, std::move(named)));
   CO_TRY_VOID(co_await admit_tenant(services, tenant));
   const std::int64_t expires_ms = life_s == 0 ? 0 : services.clock.wall_ms() + life_s * 1000;
-  CO_TRY(const NewKey made, co_await services.keys.create(std::move(tenant), std::move(name), *scopes, expires_ms, form == "e2b" ? KeyForm::e2b : KeyForm::native));
+  CO_TRY(const NewKey made, co_await services.keys.create(std::move(tenant), std::move(name), *scopes, expires_ms,
+                                                          form == "e2b" ? KeyForm::e2b : KeyForm::native));
   json::object out = render(made.key);
   out["key"] = made.secret;
   co_return co_await exchange.reply(http::json_response(201, json::serialize(out)));

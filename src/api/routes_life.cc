@@ -121,8 +121,8 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   CO_TRY(const Sandbox parent, co_await services.store.find_sandbox(tenant_of(exchange), id));
   const bool running = parent.state == control::SandboxState::running || parent.state == control::SandboxState::paused;
   if (wanted.checkpoint.empty() && !running)
-    co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)), fmt::format("sandbox {} is {}", id, to_string(parent.state)),
-                   "wake it first, or name one of its checkpoints");
+    co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)),
+                   fmt::format("sandbox {} is {}", id, to_string(parent.state)), "wake it first, or name one of its checkpoints");
   Operation operation = new_operation(services, exchange, OperationKind::fork, std::move(id));
   control::OwnSettings own;
   if (wanted.has_metadata) own.metadata = wanted.metadata;

@@ -12,11 +12,14 @@ using std::chrono::seconds;
 
 Result<std::string> operation_id(const http::Exchange& exchange) {
   const std::string& id = exchange.param("operation");
-  if (!is_id(id)) return fail(ErrorKind::not_found, "operation_not_found", "there is no such operation", "list what there is: GET /v1/operations");
+  if (!is_id(id))
+    return fail(ErrorKind::not_found, "operation_not_found", "there is no such operation", "list what there is: GET /v1/operations");
   return id;
 }
 
-Task<> send(http::Exchange& exchange, Operation operation) { co_return co_await exchange.reply(http::json_response(200, json::serialize(render(operation)))); }
+Task<> send(http::Exchange& exchange, Operation operation) {
+  co_return co_await exchange.reply(http::json_response(200, json::serialize(render(operation))));
+}
 
 Task<> wait_and_send(Services& services, http::Exchange& exchange, std::string id, seconds wait) {
   CO_TRY(Operation operation, co_await services.engine.wait(tenant_of(exchange), std::move(id), wait));
@@ -66,7 +69,9 @@ Task<> cancel(Services& services, http::Exchange& exchange) {
 }
 
 // pending, running, the end: an event each, numbered so, until the end.
-int stage(control::OperationState state) { return state == control::OperationState::pending ? 1 : state == control::OperationState::running ? 2 : 3; }
+int stage(control::OperationState state) {
+  return state == control::OperationState::pending ? 1 : state == control::OperationState::running ? 2 : 3;
+}
 
 Task<> stream(Services& services, http::Exchange& exchange, Operation operation, int seen) {
   http::SseWriter writer(exchange);
@@ -93,7 +98,9 @@ Task<> events(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
   CO_TRY(const auto last, read_event_id(exchange.headers().get("Last-Event-ID")));
   const std::int64_t seen = last.value_or(0);
-  if (seen > 3) co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an operation's events have the ids 1, 2 and 3", "send the id of the last one that came");
+  if (seen > 3)
+    co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an operation's events have the ids 1, 2 and 3",
+                   "send the id of the last one that came");
   CO_TRY(Operation operation, co_await services.engine.find(tenant_of(exchange), std::move(id)));
   ++services.counters.streams;
   auto result = co_await http::until_disconnected(exchange, stream(services, exchange, std::move(operation), static_cast<int>(seen)));

@@ -1,4 +1,5 @@
-// Sandboxes: create, look, delete; volumes are sandboxes too. Every change becomes an operation that the store has before the answer goes out.
+// Sandboxes: create, look, delete; volumes are sandboxes too. Every change becomes an operation that the store has before the answer goes
+// out.
 #include "api/answer.h"
 #include "api/idempotency.h"
 #include "api/render.h"
@@ -42,7 +43,8 @@ Task<Sandbox> from_checkpoint(Services& services, std::string tenant, const Crea
   Sandbox sandbox = control::child_of(parent, own, services.clock.wall_ms());
   sandbox.egress = control::changes::kNoEgress;
   if (!wanted.egress && services.egress)
-    if (const auto settings = co_await services.store.find_egress(tenant, checkpoint.sandbox); settings && settings->generation > 0) sandbox.egress = settings->document;
+    if (const auto settings = co_await services.store.find_egress(tenant, checkpoint.sandbox); settings && settings->generation > 0)
+      sandbox.egress = settings->document;
   co_return sandbox;
 }
 
@@ -56,7 +58,8 @@ Task<> create(Services& services, http::Exchange& exchange) {
   if (keep) {  // an answer that is there needs no node
     exchange.attributes["fingerprint"] = keep->fingerprint;
     CO_TRY(auto kept, co_await services.store.find_answer(tenant_of(exchange), keep->key, keep->fingerprint));
-    if (kept && (kept->status != statuses.accepted || wait.count() == 0)) co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
+    if (kept && (kept->status != statuses.accepted || wait.count() == 0))
+      co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
   }
   std::string egress;
   if (wanted.egress && !wanted.egress->is_null()) {
@@ -69,7 +72,8 @@ Task<> create(Services& services, http::Exchange& exchange) {
   auto row = wanted.checkpoint.empty() ? from_template(services, tenant, wanted) : from_checkpoint(services, tenant, wanted);
   CO_TRY(Sandbox sandbox, co_await std::move(row));
   if (!egress.empty()) sandbox.egress = std::move(egress);
-  const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress};
+  const control::EgressSettings settings{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1,
+                                         sandbox.egress};
 
   json::object env;
   for (const auto& [name, value] : wanted.env) env[name] = value;
@@ -86,7 +90,8 @@ Task<> create(Services& services, http::Exchange& exchange) {
   CO_TRY(control::Accepted accepted, co_await services.engine.create(std::move(sandbox), std::move(operation), std::move(keep)));
   // While the sandbox is made. Should the gateway not take it now, it is told again, and allows nothing until then.
   if (services.egress && !settings.document.empty() && !accepted.replay)
-    if (auto told = co_await services.egress->put(settings); !told) log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", told.error()}});
+    if (auto told = co_await services.egress->put(settings); !told)
+      log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", told.error()}});
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 

@@ -20,13 +20,15 @@ Task<> health(Services& services, http::Exchange& exchange) {
 // What node says of itself goes through; without it the rest is still an answer.
 Task<> version(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
-  json::object out{{"version", SPACE_VERSION}, {"api", "v1"}, {"driver", nullptr}, {"accelerator", nullptr}, {"vmm_version", nullptr}, {"node", "ok"}};
+  json::object out{{"version", SPACE_VERSION}, {"api", "v1"}, {"driver", nullptr}, {"accelerator", nullptr},
+                   {"vmm_version", nullptr},   {"node", "ok"}};
   auto info = co_await services.node.info();
   if (!info) {
     out["node"] = "unavailable";
   } else {
     out["node_version"] = nullptr;
-    for (auto& item : *info) out[item.key() == "version" ? json::string_view("node_version") : json::string_view(item.key())] = std::move(item.value());
+    for (auto& item : *info)
+      out[item.key() == "version" ? json::string_view("node_version") : json::string_view(item.key())] = std::move(item.value());
   }
   co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
 }
@@ -72,7 +74,9 @@ Task<> metrics(Services& services, http::Exchange& exchange) {
   std::string out = "# TYPE space_requests_total counter\n";
   for (const auto& [key, count] : services.counters.requests)
     out += fmt::format("space_requests_total{{method=\"{}\",status=\"{}\"}} {}\n", key.first, key.second, count);
-  const auto line = [&out](std::string_view type, std::string_view name, std::uint64_t value) { out += fmt::format("# TYPE {0} {1}\n{0} {2}\n", name, type, value); };
+  const auto line = [&out](std::string_view type, std::string_view name, std::uint64_t value) {
+    out += fmt::format("# TYPE {0} {1}\n{0} {2}\n", name, type, value);
+  };
   line("counter", "space_request_bytes_total", services.counters.bytes_in);
   line("counter", "space_response_bytes_total", services.counters.bytes_out);
   line("gauge", "space_event_streams", services.counters.streams);

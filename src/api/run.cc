@@ -46,14 +46,18 @@ Result<> check(const ApiConfig& config) {
   boost::system::error_code error;
   const auto address = asio::ip::make_address(config.address, error);
   if (error)
-    return fail(ErrorKind::invalid_argument, "address_invalid", fmt::format("'{}' is no IP address", config.address), "give an address such as 127.0.0.1, not a name");
+    return fail(ErrorKind::invalid_argument, "address_invalid", fmt::format("'{}' is no IP address", config.address),
+                "give an address such as 127.0.0.1, not a name");
   const bool tls = !config.tls_certificate.empty() && !config.tls_key.empty();
   if (config.tls_certificate.empty() != config.tls_key.empty())
-    return fail(ErrorKind::invalid_argument, "tls_incomplete", "a TLS certificate needs its key, and the other way round", "give both files, or none");
+    return fail(ErrorKind::invalid_argument, "tls_incomplete", "a TLS certificate needs its key, and the other way round",
+                "give both files, or none");
   if (!config.domain.empty() && !is_domain(config.domain))
-    return fail(ErrorKind::invalid_argument, "domain_invalid", fmt::format("'{}' is no domain", config.domain), "give a name such as sandboxes.example.org, in lower case");
+    return fail(ErrorKind::invalid_argument, "domain_invalid", fmt::format("'{}' is no domain", config.domain),
+                "give a name such as sandboxes.example.org, in lower case");
   if (!address.is_loopback() && !tls)
-    return fail(ErrorKind::invalid_argument, "tls_required", fmt::format("{} can be reached from other machines: API keys would cross the network in the clear", config.address),
+    return fail(ErrorKind::invalid_argument, "tls_required",
+                fmt::format("{} can be reached from other machines: API keys would cross the network in the clear", config.address),
                 "give a TLS certificate and its key (--tls-cert, --tls-key), or listen on 127.0.0.1 behind a proxy that speaks TLS");
   return {};
 }
@@ -79,7 +83,8 @@ Result<> open_domain(const ApiConfig& config, Opened& out) {
   TRY(const std::uint16_t port, http::local_port(out.domain_listener));
   out.certificate = files.certificate;
   log::info("api.domain", {{"domain", config.domain}, {"port", std::int64_t{port}}, {"certificate", files.certificate.string()}});
-  if (!config.domain_file.empty()) TRY_VOID(write_file_durable(config.domain_file, fmt::format("{}:{}\n{}\n", config.domain, port, files.authority.string()), 0644));
+  if (!config.domain_file.empty())
+    TRY_VOID(write_file_durable(config.domain_file, fmt::format("{}:{}\n{}\n", config.domain, port, files.authority.string()), 0644));
   return {};
 }
 
@@ -105,7 +110,8 @@ Result<Opened> open_all(const ApiConfig& config) {
 Result<> drop_root(std::uint32_t uid) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "give up new privileges");
   if (uid == 0 || ::geteuid() != 0) return {};
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0) return fail_errno(errno, "become the api's user");
+  if (::setgroups(0, nullptr) != 0 || ::setresgid(uid, uid, uid) != 0 || ::setresuid(uid, uid, uid) != 0)
+    return fail_errno(errno, "become the api's user");
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) return fail_errno(errno, "become undumpable");
   return {};
 }
@@ -145,10 +151,18 @@ struct Role {
     options.any_target = true;  // of ports
     const http::Handler routed = [this](http::Exchange& exchange) { return router(exchange); };
     native = with_ports(services, routed, config.domain);
-    server = std::make_unique<http::Server>(loop.get_executor(), [this](http::Exchange& exchange) { return e2b.serve(exchange, native); }, options);
+    server = std::make_unique<http::Server>(
+        loop.get_executor(), [this](http::Exchange& exchange) { return e2b.serve(exchange, native); }, options);
   }
   e2b::Parts e2b_parts(asio::any_io_executor loop) {
-    return {loop, *store, engine, node, &egress, system_clock(), [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); }, &builds};
+    return {loop,
+            *store,
+            engine,
+            node,
+            &egress,
+            system_clock(),
+            [this](std::string secret, control::Scope needed) { return keys.authenticate(std::move(secret), needed); },
+            &builds};
   }
   build::BuildParts build_parts(asio::any_io_executor loop, const ApiConfig& config) {
     return {loop, *store, engine, node, &egress, system_clock(), database_of(config).parent_path()};
@@ -174,8 +188,10 @@ asio::awaitable<void> watch_certificate(std::shared_ptr<http::TlsContext> tls, s
     const auto now = std::filesystem::last_write_time(file, ignored);
     if (now == seen || ignored) continue;
     seen = now;
-    if (auto taken = tls->reload(); !taken) log::warn("tls.not_reloaded", {{"file", file.string()}, {"error", taken.error()}});
-    else log::info("tls.reloaded", {{"file", file.string()}});
+    if (auto taken = tls->reload(); !taken)
+      log::warn("tls.not_reloaded", {{"file", file.string()}, {"error", taken.error()}});
+    else
+      log::info("tls.reloaded", {{"file", file.string()}});
   }
 }
 
@@ -197,7 +213,8 @@ Task<> begin(Role& role, Opened& opened, const ApiConfig& config) {
   if (!opened.first_key.empty()) CO_TRY_VOID(co_await role.keys.record_first(opened.first_key));
   CO_TRY(const std::size_t keys, co_await role.store->count_keys());
   if (keys == 0)
-    co_return fail(ErrorKind::conflict, "no_key", "the database has no API key and there is no first.key", "remove the empty control/space.db and start again: a key is made then");
+    co_return fail(ErrorKind::conflict, "no_key", "the database has no API key and there is no first.key",
+                   "remove the empty control/space.db and start again: a key is made then");
   CO_TRY_VOID(co_await admit_present_tenants(role.services));
   CO_TRY_VOID(co_await role.engine.start());
   CO_TRY_VOID(co_await role.builds.start());

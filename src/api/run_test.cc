@@ -37,7 +37,9 @@ TEST(ApiProcess, DISABLED_Serve) {
 
 class RunTest : public ::testing::Test {
  protected:
-  RunTest() : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-run-"))), fake_(loop_.get_executor(), folder_.path() / "node.sock") {
+  RunTest()
+      : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-run-"))),
+        fake_(loop_.get_executor(), folder_.path() / "node.sock") {
     auto listener = http::listen_tcp("127.0.0.1", 0);
     port_ = *http::local_port(*listener);
     fake_.up();
@@ -56,7 +58,8 @@ class RunTest : public ::testing::Test {
   void start() {
     ::setenv("SPACE_API_TEST_FOLDER", folder_.path().c_str(), 1);
     ::setenv("SPACE_API_TEST_PORT", std::to_string(port_).c_str(), 1);
-    const char* argv[] = {"api_test", "--gtest_also_run_disabled_tests", "--gtest_filter=ApiProcess.DISABLED_Serve", "--gtest_brief=1", nullptr};
+    const char* argv[] = {"api_test", "--gtest_also_run_disabled_tests", "--gtest_filter=ApiProcess.DISABLED_Serve", "--gtest_brief=1",
+                          nullptr};
     ASSERT_EQ(::posix_spawn(&child_, "/proc/self/exe", nullptr, nullptr, const_cast<char**>(argv), environ), 0);
   }
   int end(int signal) {
@@ -173,7 +176,9 @@ TEST_F(RunTest, KilledAtAnyMomentNothingIsLostAndNothingIsDoneTwice) {
   ASSERT_TRUE(healthy());
   const std::string key = first_key();
   std::deque<Job> jobs(80);
-  const auto call = [&](std::string method, std::string target, std::string idempotency) { return ask(std::move(method), std::move(target), key, std::move(idempotency)); };
+  const auto call = [&](std::string method, std::string target, std::string idempotency) {
+    return ask(std::move(method), std::move(target), key, std::move(idempotency));
+  };
   std::size_t begun = 0;
   for (int kill = 0; kill < 16; ++kill) {
     for (int i = 0; i < 5; ++i, ++begun) {

@@ -55,7 +55,7 @@ struct Services {
   std::set<std::pair<std::string, std::string>> in_flight;  // (tenant, Idempotency-Key) of requests under way
   std::map<std::pair<std::string, std::string>, SecretAnswer> secret_answers;
   Counters counters;
-  bool stopping = false;  // event streams end
+  bool stopping = false;        // event streams end
   bool tenants_on_tcg = false;  // tenants may share a host where the jail alone is the boundary
 };
 

@@ -19,9 +19,12 @@ Task<std::string> accelerator(Services& services) {
 
 Result<> judge(const std::string& tenant, const std::string& accelerator) {
   if (accelerator == "kvm") return {};
-  return fail(ErrorKind::conflict, "second_tenant_on_tcg",
-              fmt::format("the tenant `{}` would share this host, whose accelerator is {}: there the jail around a VM is the only boundary between tenants", tenant, accelerator),
-              "serve it from a host with KVM, or start the server with --tenants-on-tcg when the tenants trust each other");
+  return fail(
+      ErrorKind::conflict, "second_tenant_on_tcg",
+      fmt::format(
+          "the tenant `{}` would share this host, whose accelerator is {}: there the jail around a VM is the only boundary between tenants",
+          tenant, accelerator),
+      "serve it from a host with KVM, or start the server with --tenants-on-tcg when the tenants trust each other");
 }
 
 }  // namespace

@@ -50,7 +50,9 @@ class ApiTest : public ::testing::Test {
     std::unique_ptr<http::Server> server;
   };
 
-  ApiTest() : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-api-"))), fake_(loop_.get_executor(), folder_.path() / "node.sock") {
+  ApiTest()
+      : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-api-"))),
+        fake_(loop_.get_executor(), folder_.path() / "node.sock") {
     options_.patience = std::chrono::milliseconds(300);
     fake_.up();
     begin();
@@ -109,8 +111,11 @@ class ApiTest : public ::testing::Test {
     if (auto object = parse_json_object(response->body)) answer.body = std::move(*object);
     return answer;
   }
-  Answer send(std::string method, std::string target, std::string body = {}) { return send(request(std::move(method), std::move(target), std::move(body))); }
-  Answer send_with(std::string method, std::string target, std::string body, std::initializer_list<std::pair<std::string, std::string>> headers) {
+  Answer send(std::string method, std::string target, std::string body = {}) {
+    return send(request(std::move(method), std::move(target), std::move(body)));
+  }
+  Answer send_with(std::string method, std::string target, std::string body,
+                   std::initializer_list<std::pair<std::string, std::string>> headers) {
     http::Request out = request(std::move(method), std::move(target), std::move(body));
     for (const auto& [name, value] : headers) out.headers.add(name, value);
     return send(std::move(out));

@@ -23,7 +23,8 @@ Task<Sandbox> awake(Services& services, Sandbox sandbox) {
     operation.reason = "request";
     operation.created_ms = services.clock.wall_ms();
     auto accepted = co_await services.engine.change(std::move(operation), std::nullopt);
-    if (!accepted && accepted.error().code != "sandbox_busy" && accepted.error().code != "sandbox_running") co_return fail(accepted.error());
+    if (!accepted && accepted.error().code != "sandbox_busy" && accepted.error().code != "sandbox_running")
+      co_return fail(accepted.error());
     if (accepted) {
       CO_TRY(const control::Operation over, co_await services.engine.wait(sandbox.tenant, accepted->operation.id, kLongest));
       if (over.error) co_return fail(*over.error);

@@ -140,7 +140,7 @@ TEST(Files, CopyBetweenFilesystemsKeepsContentAndHoles) {
   const Fd to(::memfd_create("to", MFD_CLOEXEC));  // tmpfs, which shares no way of copying with disk filesystems
   auto copied = copy_file_sparse(from, to);
   ASSERT_TRUE(copied) << describe(copied.error());
-  struct stat st{};
+  struct stat st = {};
   ASSERT_EQ(::fstat(to.get(), &st), 0);
   EXPECT_EQ(st.st_size, 8 << 20);
   EXPECT_LT(st.st_blocks * 512, 1 << 20);

@@ -44,8 +44,8 @@ Sha256 sha256(std::string_view text) { return sha256(as_bytes(text)); }
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
   Sha256 out;
   unsigned length = 0;
-  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(message.data()),
-           message.size(), reinterpret_cast<unsigned char*>(out.data()), &length) == nullptr)
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+           reinterpret_cast<unsigned char*>(out.data()), &length) == nullptr)
     std::abort();
   return out;
 }

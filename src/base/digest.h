@@ -18,8 +18,8 @@ using Sha256 = std::array<std::byte, 32>;
 Sha256 sha256(std::span<const std::byte> bytes);
 Sha256 sha256(std::string_view text);
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
-std::string digest_name(const Sha256& digest);         // "sha256:<64 hex>"
-Result<Sha256> sha256_of_file(const Fd& fd);           // from offset 0 to the end; blocks
+std::string digest_name(const Sha256& digest);  // "sha256:<64 hex>"
+Result<Sha256> sha256_of_file(const Fd& fd);    // from offset 0 to the end; blocks
 
 // Bytes added one after another.
 class Sha256Stream {

@@ -100,8 +100,8 @@ std::optional<std::string> base64url_decode(std::string_view text) {
 std::string percent_encode(std::string_view text, bool keep_slash) {
   std::string out;
   for (char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
-                       c == '_' || c == '~' || (keep_slash && c == '/');
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' ||
+                       c == '~' || (keep_slash && c == '/');
     if (plain) {
       out.push_back(c);
     } else {

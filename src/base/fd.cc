@@ -31,8 +31,8 @@ Mapping::~Mapping() {
 Result<Mapping> Mapping::of(const Fd& fd, std::size_t length, std::size_t offset, bool writable) {
   Mapping mapping;
   if (length == 0) return mapping;
-  void* at = ::mmap(nullptr, length, writable ? PROT_READ | PROT_WRITE : PROT_READ, writable ? MAP_SHARED : MAP_PRIVATE,
-                    fd.get(), static_cast<off_t>(offset));
+  void* at = ::mmap(nullptr, length, writable ? PROT_READ | PROT_WRITE : PROT_READ, writable ? MAP_SHARED : MAP_PRIVATE, fd.get(),
+                    static_cast<off_t>(offset));
   if (at == MAP_FAILED) return fail_errno(errno, "mmap");
   mapping.data_ = {static_cast<std::byte*>(at), length};
   return mapping;

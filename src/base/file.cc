@@ -147,7 +147,7 @@ Result<> copy_by_hand(const Fd& from, const Fd& to, off_t at, off_t end) {
 
 Result<> copy_file_sparse(const Fd& from, const Fd& to) {
   if (::ioctl(to.get(), FICLONE, from.get()) == 0) return {};
-  struct stat st{};
+  struct stat st = {};
   if (::fstat(from.get(), &st) != 0) return fail_errno(errno, "fstat");
   if (::ftruncate(to.get(), st.st_size) != 0) return fail_errno(errno, "ftruncate");
   for (off_t at = 0; at < st.st_size;) {

@@ -24,7 +24,7 @@ Result<> pread_all(const Fd& fd, std::span<std::byte> bytes, std::uint64_t offse
 Result<> write_file_durable(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
 Result<> sync_directory(const std::filesystem::path& path);
 Result<> make_directories(const std::filesystem::path& path, unsigned mode = 0700);
-Result<> remove_tree(const std::filesystem::path& path);  // nothing there is success
+Result<> remove_tree(const std::filesystem::path& path);                             // nothing there is success
 Result<std::vector<std::string>> list_directory(const std::filesystem::path& path);  // names, sorted
 
 // Copies content by FICLONE where the filesystem can, else copy_file_range, keeping holes.

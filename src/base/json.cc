@@ -68,8 +68,7 @@ bool has_duplicate(std::string_view text, const json::parse_options& options) {
 }  // namespace
 
 Result<json::value> parse_json(std::string_view text, std::size_t limit) {
-  if (text.size() > limit)
-    return fail(ErrorKind::too_large, "body_too_large", fmt::format("the JSON text has more than {} bytes", limit));
+  if (text.size() > limit) return fail(ErrorKind::too_large, "body_too_large", fmt::format("the JSON text has more than {} bytes", limit));
   json::parse_options options;
   options.max_depth = kJsonDepth;
   json::error_code error;
@@ -77,7 +76,8 @@ Result<json::value> parse_json(std::string_view text, std::size_t limit) {
   if (error == json::error::too_deep)
     return fail(ErrorKind::invalid_argument, "json_too_deep", fmt::format("the JSON text is nested deeper than {} levels", kJsonDepth));
   if (error) return fail(ErrorKind::invalid_argument, "invalid_json", fmt::format("not a JSON text: {}", error.message()));
-  if (has_duplicate(text, options)) return fail(ErrorKind::invalid_argument, "invalid_json", "the JSON text has a field twice in one object");
+  if (has_duplicate(text, options))
+    return fail(ErrorKind::invalid_argument, "invalid_json", "the JSON text has a field twice in one object");
   return value;
 }
 
@@ -90,7 +90,8 @@ Result<json::object> parse_json_object(std::string_view text, std::size_t limit)
 void JsonReader::reject(std::string_view name, std::string_view what) {
   if (error_) return;
   const std::string field = path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
-  error_ = Error{ErrorKind::invalid_argument, "invalid_field", fmt::format("{} {}", field, what), "see the request's schema in /openapi.json"};
+  error_ =
+      Error{ErrorKind::invalid_argument, "invalid_field", fmt::format("{} {}", field, what), "see the request's schema in /openapi.json"};
 }
 
 const json::value* JsonReader::take(std::string_view name, bool required) {

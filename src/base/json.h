@@ -40,7 +40,7 @@ class JsonReader {
   const json::array* array(std::string_view name, std::size_t most_items);
   json::value value(std::string_view name);  // of any type, for another reader; absent: null
   bool has(std::string_view name) const { return object_.contains(name); }
-  void ignore_unknown() { ignore_unknown_ = true; }  // for protocols that must accept fields of later versions
+  void ignore_unknown() { ignore_unknown_ = true; }           // for protocols that must accept fields of later versions
   void reject(std::string_view name, std::string_view what);  // a check of the caller's own
   Result<> done();
 

@@ -10,21 +10,21 @@ namespace space {
 
 // The class of an error: what a caller can do about it. It alone decides the HTTP status (http_status).
 enum class ErrorKind {
-  invalid_argument,    // 400: the request is wrong; the same request will fail again
-  unauthenticated,     // 401: no key, an unknown, expired or revoked one
-  permission_denied,   // 403: a key without the scope; never used for what another tenant owns (that is not_found)
-  not_found,           // 404
-  conflict,            // 409: the state of the thing forbids it now
-  gone,                // 410: it existed and is over (an exited process, an expired token)
-  too_large,           // 413
-  unsupported,         // 422: understood, and this build or host cannot do it
-  resource_exhausted,  // 429: a limit or quota
-  internal,            // 500: our own mistake
-  unavailable,         // 503: try again later
-  deadline_exceeded,   // 504
+  invalid_argument,      // 400: the request is wrong; the same request will fail again
+  unauthenticated,       // 401: no key, an unknown, expired or revoked one
+  permission_denied,     // 403: a key without the scope; never used for what another tenant owns (that is not_found)
+  not_found,             // 404
+  conflict,              // 409: the state of the thing forbids it now
+  gone,                  // 410: it existed and is over (an exited process, an expired token)
+  too_large,             // 413
+  unsupported,           // 422: understood, and this build or host cannot do it
+  resource_exhausted,    // 429: a limit or quota
+  internal,              // 500: our own mistake
+  unavailable,           // 503: try again later
+  deadline_exceeded,     // 504
   insufficient_storage,  // 507
-  cancelled,           // 499
-  corrupt,             // 500: stored bytes are not what they were
+  cancelled,             // 499
+  corrupt,               // 500: stored bytes are not what they were
 };
 
 // What went wrong, for a program (`code`), for a person (`message`) and what to do now (`next`).
@@ -58,13 +58,13 @@ std::string describe(const Error& error);    // one line for logs: "code: messag
 // TRY(auto x, f()) declares x from the value or returns the error. TRY_VOID(f()) for Result<>. CO_ forms in coroutines.
 #define SPACE_CONCAT_(a, b) a##b
 #define SPACE_CONCAT(a, b) SPACE_CONCAT_(a, b)
-#define SPACE_TRY_IMPL_(ret, tmp, decl, ...)             \
-  auto tmp = __VA_ARGS__;                                \
+#define SPACE_TRY_IMPL_(ret, tmp, decl, ...)              \
+  auto tmp = __VA_ARGS__;                                 \
   if (!tmp) ret ::tl::unexpected(std::move(tmp).error()); \
   decl = std::move(*tmp)
-#define SPACE_TRY_VOID_IMPL_(ret, tmp, ...) \
-  do {                                      \
-    auto tmp = __VA_ARGS__;                 \
+#define SPACE_TRY_VOID_IMPL_(ret, tmp, ...)                 \
+  do {                                                      \
+    auto tmp = __VA_ARGS__;                                 \
     if (!tmp) ret ::tl::unexpected(std::move(tmp).error()); \
   } while (false)
 #define TRY(decl, ...) SPACE_TRY_IMPL_(return, SPACE_CONCAT(try_, __LINE__), decl, __VA_ARGS__)

@@ -9,8 +9,8 @@
 
 namespace space {
 
-// The two halves of write_file_durable: a content that is on the disk already, beside `path`, and has yet to take its name. Without publish()
-// nothing of it stays.
+// The two halves of write_file_durable: a content that is on the disk already, beside `path`, and has yet to take its name. Without
+// publish() nothing of it stays.
 class StagedFile {
  public:
   static Result<StagedFile> write(std::filesystem::path path, std::string_view content, unsigned mode = 0600);

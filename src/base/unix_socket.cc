@@ -16,8 +16,8 @@ Result<sockaddr_un> address_of(const std::filesystem::path& path) {
   address.sun_family = AF_UNIX;
   const std::string text = path.string();
   if (text.size() >= sizeof address.sun_path)
-    return fail(ErrorKind::invalid_argument, "socket_path_too_long", fmt::format("{} has more than {} bytes", text, sizeof address.sun_path - 1),
-                "choose a shorter run directory");
+    return fail(ErrorKind::invalid_argument, "socket_path_too_long",
+                fmt::format("{} has more than {} bytes", text, sizeof address.sun_path - 1), "choose a shorter run directory");
   std::memcpy(address.sun_path, text.c_str(), text.size() + 1);
   return address;
 }

@@ -15,7 +15,8 @@ Result<> Aliases::load() {
   auto text = read_file(file_, kBytes);
   if (!text) return text.error().kind == ErrorKind::not_found ? Result<>{} : fail(std::move(text).error());
   auto object = parse_json_object(*text, kBytes);
-  if (!object) return fail(ErrorKind::corrupt, "aliases_unreadable", "the list of E2B's template names cannot be read: " + object.error().message);
+  if (!object)
+    return fail(ErrorKind::corrupt, "aliases_unreadable", "the list of E2B's template names cannot be read: " + object.error().message);
   JsonReader top(*object);
   const json::array* items = top.array("aliases", kMost);
   TRY_VOID(top.done());
@@ -34,7 +35,8 @@ std::string Aliases::text() const {
   json::array items;
   for (const auto& [name, tags] : all_)
     for (const auto& [tag, target] : tags)
-      items.push_back(json::object{{"name", name}, {"tag", tag}, {"reference", target.reference}, {"build", target.build}, {"created_ms", target.created_ms}});
+      items.push_back(json::object{
+          {"name", name}, {"tag", tag}, {"reference", target.reference}, {"build", target.build}, {"created_ms", target.created_ms}});
   const json::object out{{"aliases", std::move(items)}};
   return json::serialize(out) + "\n";
 }

@@ -22,7 +22,7 @@ struct AliasTag {
 class Aliases {
  public:
   explicit Aliases(std::filesystem::path file) : file_(std::move(file)) {}
-  Result<> load();  // blocks
+  Result<> load();                                                                   // blocks
   static Result<> save(const std::filesystem::path& file, const std::string& text);  // blocks
   std::string text() const;
   const std::filesystem::path& file() const { return file_; }

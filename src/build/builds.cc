@@ -20,11 +20,18 @@ constexpr milliseconds kTidyEvery{3'600'000};
 
 }  // namespace
 
-Error build_not_found() { return {ErrorKind::not_found, "build_not_found", "there is no such build", "list what there is: GET /v1/builds"}; }
+Error build_not_found() {
+  return {ErrorKind::not_found, "build_not_found", "there is no such build", "list what there is: GET /v1/builds"};
+}
 
 Builds::Builds(BuildParts parts, BuildLimits limits)
-    : parts_(std::move(parts)), limits_(limits), files_(parts_.root / "builds"), uploads_(parts_.root / "uploads"), layers_(parts_.root / "builds" / "layers"),
-      aliases_(parts_.root / "builds" / "aliases"), stopped_(parts_.executor) {}
+    : parts_(std::move(parts)),
+      limits_(limits),
+      files_(parts_.root / "builds"),
+      uploads_(parts_.root / "uploads"),
+      layers_(parts_.root / "builds" / "layers"),
+      aliases_(parts_.root / "builds" / "aliases"),
+      stopped_(parts_.executor) {}
 
 Builds::~Builds() {
   pool_.stop();
@@ -57,17 +64,22 @@ Result<> Builds::admit(const std::string& tenant) const {
   std::size_t open = 0;
   for (const auto& [id, build] : builds_) open += build.tenant == tenant && !is_over(build.state) ? 1 : 0;
   if (open < limits_.waiting) return {};
-  return fail(ErrorKind::resource_exhausted, "too_many_builds", fmt::format("{} builds of this tenant are not over", open), "wait for some, or cancel them");
+  return fail(ErrorKind::resource_exhausted, "too_many_builds", fmt::format("{} builds of this tenant are not over", open),
+              "wait for some, or cancel them");
 }
 
 Task<Build> Builds::create(Wanted wanted) {
   CO_TRY_VOID(admit(wanted.tenant));
-  const auto same = [&](const auto& entry) { return !is_over(entry.second.state) && entry.second.name == wanted.name && entry.second.tag == wanted.tag; };
+  const auto same = [&](const auto& entry) {
+    return !is_over(entry.second.state) && entry.second.name == wanted.name && entry.second.tag == wanted.tag;
+  };
   if (std::any_of(builds_.begin(), builds_.end(), same))
-    co_return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {}:{} is being built", wanted.name, wanted.tag), "build it under another tag");
+    co_return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {}:{} is being built", wanted.name, wanted.tag),
+                   "build it under another tag");
   auto present = co_await ask(wanted.tenant, "GET", "/v1/templates/" + percent_encode(wanted.name + ":" + wanted.tag));
   if (present)
-    co_return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {}:{} is published already, and stays what it is", wanted.name, wanted.tag),
+    co_return fail(ErrorKind::conflict, "template_tag_exists",
+                   fmt::format("template {}:{} is published already, and stays what it is", wanted.name, wanted.tag),
                    "build it under another tag");
   if (present.error().kind != ErrorKind::not_found) co_return fail(std::move(present).error());
   Build build;
@@ -85,7 +97,8 @@ Task<Build> Builds::create(Wanted wanted) {
 
 Task<Build> Builds::begin(std::string tenant, std::string id, Spec spec) {
   CO_TRY(Build build, find(tenant, id));
-  if (build.state != BuildState::waiting) co_return fail(ErrorKind::conflict, "build_begun", "this build has begun already", "make another one");
+  if (build.state != BuildState::waiting)
+    co_return fail(ErrorKind::conflict, "build_begun", "this build has begun already", "make another one");
   build.spec = std::move(spec);
   build.state = BuildState::building;
   CO_TRY_VOID(co_await save(build));
@@ -134,7 +147,8 @@ Task<std::vector<LogEntry>> Builds::log(std::string tenant, std::string id, std:
     const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
     if (live->log.size() > from || left.count() <= 0 || stopping_) {
       const std::size_t begin = std::min(from, live->log.size()), end = std::min(live->log.size(), begin + most);
-      co_return std::vector<LogEntry>(live->log.begin() + static_cast<std::ptrdiff_t>(begin), live->log.begin() + static_cast<std::ptrdiff_t>(end));
+      co_return std::vector<LogEntry>(live->log.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      live->log.begin() + static_cast<std::ptrdiff_t>(end));
     }
     (void)co_await live->changed.wait_for(left);
   }
@@ -199,8 +213,11 @@ asio::awaitable<void> Builds::carry_out(std::string id) {
     co_await sleep_for(pause);
   }
   parts_.node.forget_template_sizes();
-  log::info("build.finished", {{"build", id}, {"template", build.name + ":" + build.tag}, {"state", to_string(build.state)},
-                               {"ms", build.finished_ms - build.started_ms}, {"error", build.error ? space::describe(*build.error) : std::string()}});
+  log::info("build.finished", {{"build", id},
+                               {"template", build.name + ":" + build.tag},
+                               {"state", to_string(build.state)},
+                               {"ms", build.finished_ms - build.started_ms},
+                               {"error", build.error ? space::describe(*build.error) : std::string()}});
   live_.erase(id);
   live->changed.notify_all();
   --running_;
@@ -337,7 +354,8 @@ Task<json::object> Builds::publish(Publish wanted) {
     }
     CO_TRY(checkpoint, co_await take_checkpoint(wanted.tenant, wanted.sandbox, "publish-" + wanted.operation));
   }
-  json::object order{{"operation", wanted.operation}, {"tenant", wanted.tenant}, {"checkpoint", checkpoint}, {"name", wanted.name}, {"tag", wanted.tag}};
+  json::object order{
+      {"operation", wanted.operation}, {"tenant", wanted.tenant}, {"checkpoint", checkpoint}, {"name", wanted.name}, {"tag", wanted.tag}};
   auto published = co_await publish_order(std::move(order));
   if (!wanted.sandbox.empty()) (void)co_await forget_checkpoint(wanted.tenant, checkpoint);
   parts_.node.forget_template_sizes();
@@ -346,7 +364,8 @@ Task<json::object> Builds::publish(Publish wanted) {
 
 Task<> Builds::receive(http::Exchange& exchange, std::string tenant, std::string name, bool is_digest) {
   if (const auto length = exchange.content_length(); length && *length > uploads_.limits().one)
-    co_return fail(ErrorKind::too_large, "upload_too_large", fmt::format("one upload has at most {} MiB", uploads_.limits().one >> 20), "leave out what the build does not need");
+    co_return fail(ErrorKind::too_large, "upload_too_large", fmt::format("one upload has at most {} MiB", uploads_.limits().one >> 20),
+                   "leave out what the build does not need");
   auto begin = [this, tenant] { return uploads_.begin(tenant); };
   CO_TRY(Uploads::Incoming incoming, co_await pool_.run(begin));
   std::string piece(256 << 10, '\0');
@@ -392,7 +411,8 @@ Task<> Builds::remove_leftovers() {
     if (!sandbox) continue;
     const auto mark = sandbox->metadata.find("space.build");
     if (mark == sandbox->metadata.end() || live_.contains(mark->second) || !is_id(mark->second)) continue;
-    if (const auto known = builds_.find(mark->second); known == builds_.end() || known->second.tenant != one.tenant) continue;  // somebody's own word
+    if (const auto known = builds_.find(mark->second); known == builds_.end() || known->second.tenant != one.tenant)
+      continue;  // somebody's own word
     auto removed = co_await remove_sandbox(one.tenant, one.id);
     if (!removed) log::warn("build.sandbox_left", {{"sandbox", one.id}, {"error", removed.error()}});
   }
@@ -431,7 +451,8 @@ asio::awaitable<void> Builds::tidy_loop() {
     if (auto swept = co_await pool_.run(sweep); !swept) log::warn("build.uploads_not_swept", {{"error", swept.error()}});
     std::vector<std::pair<std::int64_t, std::string>> over;
     for (const auto& [id, build] : builds_)
-      if (is_over(build.state) || (build.state == BuildState::waiting && parts_.clock.wall_ms() - build.created_ms > 24LL * 3600 * 1000)) over.emplace_back(build.created_ms, id);
+      if (is_over(build.state) || (build.state == BuildState::waiting && parts_.clock.wall_ms() - build.created_ms > 24LL * 3600 * 1000))
+        over.emplace_back(build.created_ms, id);
     std::sort(over.rbegin(), over.rend());
     for (std::size_t i = limits_.kept; i < over.size(); ++i) {
       auto remove = [this, id = over[i].second] { return files_.remove(id); };

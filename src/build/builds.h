@@ -27,10 +27,10 @@ namespace space::build {
 
 struct BuildLimits {
   std::chrono::milliseconds build = std::chrono::hours(1), step = std::chrono::minutes(20);
-  std::size_t running = 2, waiting = 100;        // builds at once; more: resource_exhausted/too_many_builds
+  std::size_t running = 2, waiting = 100;  // builds at once; more: resource_exhausted/too_many_builds
   std::size_t log_lines = 10'000, log_bytes = 2 << 20;
-  std::size_t layers = 48;                       // kept a tenant
-  std::size_t kept = 500;                        // finished builds that can be looked at
+  std::size_t layers = 48;  // kept a tenant
+  std::size_t kept = 500;   // finished builds that can be looked at
 };
 
 struct BuildParts {  // all outlive the Builds
@@ -58,7 +58,7 @@ class Builds {
     std::optional<std::int64_t> cpus, memory_mib;
   };
   // Recorded, durably, when it returns. conflict/template_tag_exists; invalid_argument/template_reference; too_many_builds.
-  Task<Build> create(Wanted wanted);            // waiting for its steps
+  Task<Build> create(Wanted wanted);                                 // waiting for its steps
   Task<Build> begin(std::string tenant, std::string id, Spec spec);  // conflict/build_begun unless it waits
   // Of the tenant's own; build_not_found.
   Result<Build> find(const std::string& tenant, const std::string& id) const;

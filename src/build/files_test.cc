@@ -88,8 +88,10 @@ TEST_F(BuildFilesTest, ARecordComesBackAndAnUnreadableOneIsLeftOut) {
 // What is taken for a build's own is hidden, and removed when nobody needs it.
 TEST(BuildNames, PeopleMayCallTheirCheckpointsAlike) {
   EXPECT_TRUE(is_layer(kLayerName + std::string(16, 'a')));
-  for (const std::string& name : {"build-" + new_id(), "publish-" + new_id(), kLayerName + std::string("0123456789abcdef")}) EXPECT_TRUE(is_of_builds(name)) << name;
-  for (const char* name : {"build-layer-2", "build-layer-", "build-layer-0123456789abcdeg", "build-cache", "publish-me", "build-", "", "nightly"}) {
+  for (const std::string& name : {"build-" + new_id(), "publish-" + new_id(), kLayerName + std::string("0123456789abcdef")})
+    EXPECT_TRUE(is_of_builds(name)) << name;
+  for (const char* name :
+       {"build-layer-2", "build-layer-", "build-layer-0123456789abcdeg", "build-cache", "publish-me", "build-", "", "nightly"}) {
     EXPECT_FALSE(is_layer(name)) << name;
     EXPECT_FALSE(is_of_builds(name)) << name;
   }

@@ -19,7 +19,8 @@ constexpr std::size_t kEventLimit = 256 << 10;
 constexpr std::chrono::seconds kSilence{90};  // node's streams have a sign of life far more often
 
 tl::unexpected<Error> odd(std::string_view what) {
-  return fail(ErrorKind::unavailable, "build_stream_broken", fmt::format("the output of a step broke off: {}", what), "build again: what is done is kept");
+  return fail(ErrorKind::unavailable, "build_stream_broken", fmt::format("the output of a step broke off: {}", what),
+              "build again: what is done is kept");
 }
 
 // What one event says. `over` when it is the last.
@@ -57,8 +58,10 @@ Task<Guest::Ended> Guest::run(Command command, Hear hear) {
   json::object env;
   for (const auto& [name, value] : command.env) env[name] = value;
   json::object body{{"env", std::move(env)}, {"user", command.user}, {"cwd", command.cwd}, {"time_limit_ms", command.limit.count()}};
-  if (command.argv.empty()) body["command"] = command.line;
-  else body["argv"] = json::value_from(command.argv);
+  if (command.argv.empty())
+    body["command"] = command.line;
+  else
+    body["argv"] = json::value_from(command.argv);
   http::Request create = request("POST", "commands");
   create.headers.set("Content-Type", "application/json");
   create.body = json::serialize(body);
@@ -112,7 +115,8 @@ Task<> Guest::write(std::string path, Uploads::File file) {
 Task<> Guest::put(std::string path, std::string mode, std::uint64_t length, std::function<Result<std::string>(std::uint64_t)> piece) {
   http::Request upload = request("PUT", fmt::format("files/content?path={}&user=root&mode={}&parents=1", percent_encode(path), mode));
   upload.headers.set("Content-Type", "application/octet-stream");
-  CO_TRY(const std::unique_ptr<http::ClientStream> stream, co_await node_.forwarding().open(std::move(upload), http::BodyKind::sized, length));
+  CO_TRY(const std::unique_ptr<http::ClientStream> stream,
+         co_await node_.forwarding().open(std::move(upload), http::BodyKind::sized, length));
   for (std::uint64_t at = 0; at < length;) {
     auto read = [&piece, at] { return piece(at); };
     CO_TRY(const std::string bytes, co_await pool_.run(read));

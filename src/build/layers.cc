@@ -43,7 +43,8 @@ Result<> Layers::load() {
   for (const json::value& item : *items) {
     if (!item.is_object()) continue;
     JsonReader r(item.get_object());
-    Layer layer{r.text("key", 64, 64), r.text("tenant", 1, 64), r.text("checkpoint", 20, 40), r.number("depth", 1, 64), r.number("used_ms", 0, INT64_MAX)};
+    Layer layer{r.text("key", 64, 64), r.text("tenant", 1, 64), r.text("checkpoint", 20, 40), r.number("depth", 1, 64),
+                r.number("used_ms", 0, INT64_MAX)};
     if (r.done()) put(std::move(layer));
   }
   return {};
@@ -75,7 +76,9 @@ std::vector<Layer> Layers::surplus(std::size_t most) const {
 
 std::string Layers::text() const {
   json::array items;
-  for (const auto& [name, l] : all_) items.push_back(json::object{{"key", l.key}, {"tenant", l.tenant}, {"checkpoint", l.checkpoint}, {"depth", l.depth}, {"used_ms", l.used_ms}});
+  for (const auto& [name, l] : all_)
+    items.push_back(
+        json::object{{"key", l.key}, {"tenant", l.tenant}, {"checkpoint", l.checkpoint}, {"depth", l.depth}, {"used_ms", l.used_ms}});
   const json::object out{{"layers", std::move(items)}};
   return json::serialize(out) + "\n";
 }

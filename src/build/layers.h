@@ -32,7 +32,7 @@ class Layers {
   void use(const std::string& tenant, const std::string& key, std::int64_t now_ms);
   void put(Layer layer);
   void drop(const std::string& tenant, const std::string& key);
-  std::vector<Layer> surplus(std::size_t most) const;  // of each tenant: what goes
+  std::vector<Layer> surplus(std::size_t most) const;               // of each tenant: what goes
   const std::map<std::string, Layer>& all() const { return all_; }  // by tenant and key
   std::string text() const;                                         // what save writes
   static Result<> save(const std::filesystem::path& file, const std::string& text);

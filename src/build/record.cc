@@ -21,17 +21,24 @@ std::optional<BuildState> state_of(std::string_view text) {
   return std::nullopt;
 }
 
-json::object write_entry(const LogEntry& entry) { return {{"time_ms", entry.time_ms}, {"level", entry.level}, {"step", entry.step}, {"message", entry.message}}; }
+json::object write_entry(const LogEntry& entry) {
+  return {{"time_ms", entry.time_ms}, {"level", entry.level}, {"step", entry.step}, {"message", entry.message}};
+}
 
 }  // namespace
 
 std::string_view to_string(BuildState state) {
   switch (state) {
-    case BuildState::waiting: return "waiting";
-    case BuildState::building: return "building";
-    case BuildState::ready: return "ready";
-    case BuildState::failed: return "failed";
-    case BuildState::cancelled: return "cancelled";
+    case BuildState::waiting:
+      return "waiting";
+    case BuildState::building:
+      return "building";
+    case BuildState::ready:
+      return "ready";
+    case BuildState::failed:
+      return "failed";
+    case BuildState::cancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -50,12 +57,16 @@ json::object write_build(const Build& b) {
                    {"created_ms", b.created_ms},
                    {"started_ms", b.started_ms},
                    {"finished_ms", b.finished_ms}};
-  if (b.error) out["error"] = json::object{{"kind", http_status(b.error->kind)}, {"code", b.error->code}, {"message", b.error->message}, {"next", b.error->next}};
+  if (b.error)
+    out["error"] =
+        json::object{{"kind", http_status(b.error->kind)}, {"code", b.error->code}, {"message", b.error->message}, {"next", b.error->next}};
   return out;
 }
 
 Result<Build> read_build(std::string_view text) {
-  const auto wrong = [](std::string_view why) { return fail(ErrorKind::corrupt, "build_unreadable", fmt::format("the record of a build cannot be read: {}", why)); };
+  const auto wrong = [](std::string_view why) {
+    return fail(ErrorKind::corrupt, "build_unreadable", fmt::format("the record of a build cannot be read: {}", why));
+  };
   auto object = parse_json_object(text, kRecordBytes);
   if (!object) return wrong(object.error().message);
   JsonReader r(*object);
@@ -74,7 +85,8 @@ Result<Build> read_build(std::string_view text) {
   b.finished_ms = r.number("finished_ms", 0, INT64_MAX, 0);
   if (const json::object* error = r.object("error")) {
     JsonReader e(*error, "error");
-    b.error = Error{error_kind_from_http(static_cast<int>(e.number("kind", 400, 599, 500))), e.text("code", 1, 64), e.text("message", 0, 64 << 10), e.text("next", 0, 4096, "")};
+    b.error = Error{error_kind_from_http(static_cast<int>(e.number("kind", 400, 599, 500))), e.text("code", 1, 64),
+                    e.text("message", 0, 64 << 10), e.text("next", 0, 4096, "")};
     if (auto done = e.done(); !done) r.reject("error", done.error().message);
   }
   const json::object* spec = r.object("spec");
@@ -126,8 +138,10 @@ Result<std::vector<Build>> BuildFiles::all() const {
     if (!name.ends_with(".json") || !is_id(name.substr(0, name.size() - 5))) continue;
     auto text = read_file(root_ / name, kRecordBytes);
     Result<Build> build = text ? read_build(*text) : fail(text.error());
-    if (build) out.push_back(std::move(*build));
-    else log::warn("build.unreadable", {{"file", name}, {"error", build.error()}});
+    if (build)
+      out.push_back(std::move(*build));
+    else
+      log::warn("build.unreadable", {{"file", name}, {"error", build.error()}});
   }
   std::sort(out.begin(), out.end(), [](const Build& a, const Build& b) { return a.created_ms < b.created_ms; });
   return out;

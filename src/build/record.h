@@ -17,13 +17,13 @@ enum class BuildState { waiting, building, ready, failed, cancelled };
 
 struct Build {
   std::string id, tenant;
-  std::string name, tag;          // what it is published as; the tag is never reused
+  std::string name, tag;  // what it is published as; the tag is never reused
   BuildState state = BuildState::waiting;
   Spec spec;
-  std::string alias_tags;         // of an E2B build: the tags to move to it at the end, with commas between; "" natively
-  std::string digest;             // once ready
+  std::string alias_tags;  // of an E2B build: the tags to move to it at the end, with commas between; "" natively
+  std::string digest;      // once ready
   std::optional<Error> error;
-  std::string failed_step;        // "3" (from 1), "base" or "finalize"
+  std::string failed_step;  // "3" (from 1), "base" or "finalize"
   std::int64_t created_ms = 0, started_ms = 0, finished_ms = 0;
 };
 
@@ -35,7 +35,9 @@ struct LogEntry {
 };
 
 std::string_view to_string(BuildState state);
-inline bool is_over(BuildState state) { return state == BuildState::ready || state == BuildState::failed || state == BuildState::cancelled; }
+inline bool is_over(BuildState state) {
+  return state == BuildState::ready || state == BuildState::failed || state == BuildState::cancelled;
+}
 
 json::object write_build(const Build& build);
 Result<Build> read_build(std::string_view text);  // strict: corrupt/build_unreadable
@@ -48,7 +50,7 @@ class BuildFiles {
   Result<> append(const std::string& id, const std::vector<LogEntry>& entries) const;
   Result<std::vector<LogEntry>> log(const std::string& id) const;  // lines that cannot be read are left out
   Result<> clear_log(const std::string& id) const;
-  Result<std::vector<Build>> all() const;                          // by time; unreadable ones are left out and logged
+  Result<std::vector<Build>> all() const;  // by time; unreadable ones are left out and logged
   Result<> remove(const std::string& id) const;
 
  private:

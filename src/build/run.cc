@@ -13,15 +13,16 @@ namespace space::build {
 namespace {
 
 constexpr std::size_t kLongestLine = 2000;
-constexpr std::int64_t kDeepest = 14;       // layers; the sandbox and the template have files of their own above and below
-constexpr std::size_t kMostLayers = 12;     // of one build
+constexpr std::int64_t kDeepest = 14;    // layers; the sandbox and the template have files of their own above and below
+constexpr std::size_t kMostLayers = 12;  // of one build
 constexpr const char* kArchive = "/var/tmp/space-build-files";
 constexpr const char* kSettings = "/etc/space/template.json";  // what the agent reads when it boots (src/agent/settings.h)
 
 // The longest part of a source without a pattern: what it names among the files that were sent.
 std::string without_pattern(const std::string& source) {
   const std::size_t pattern = source.find_first_of("*?[");
-  std::string out = pattern == source.npos ? source : source.substr(0, source.rfind('/', pattern) == source.npos ? 0 : source.rfind('/', pattern));
+  std::string out =
+      pattern == source.npos ? source : source.substr(0, source.rfind('/', pattern) == source.npos ? 0 : source.rfind('/', pattern));
   while (out.starts_with("./")) out.erase(0, 2);
   while (out.ends_with('/')) out.pop_back();
   return out.empty() ? "." : out;
@@ -39,7 +40,8 @@ std::string clean(std::string_view line) {
 }
 
 tl::unexpected<Error> step_failed(std::string message) {
-  return fail(ErrorKind::invalid_argument, "step_failed", std::move(message), "see the log of the build; what stands before it is kept, so the next one begins there");
+  return fail(ErrorKind::invalid_argument, "step_failed", std::move(message),
+              "see the log of the build; what stands before it is kept, so the next one begins there");
 }
 
 }  // namespace
@@ -47,7 +49,8 @@ tl::unexpected<Error> step_failed(std::string message) {
 Result<> Run::may_go_on() const {
   if (live_->cancelled) return fail(ErrorKind::cancelled, "build_cancelled", "the build was cancelled");
   if (live_->timed_out)
-    return fail(ErrorKind::deadline_exceeded, "build_too_long", fmt::format("a build may take {} minutes", std::chrono::duration_cast<std::chrono::minutes>(b_.limits_.build).count()),
+    return fail(ErrorKind::deadline_exceeded, "build_too_long",
+                fmt::format("a build may take {} minutes", std::chrono::duration_cast<std::chrono::minutes>(b_.limits_.build).count()),
                 "split it: publish a template on the way and build on that");
   if (b_.stopping_) return fail(ErrorKind::unavailable, "server_stopping", "the server is being stopped; it goes on when it is back");
   return {};
@@ -161,7 +164,9 @@ Task<> Run::read_files() {
   auto look = [this, tenant, &spec]() -> Result<> {
     const auto digest_of = [&](const std::string& name) -> Result<std::string> {
       TRY(const auto digest, b_.uploads_.find(tenant, name));
-      if (!digest) return fail(ErrorKind::not_found, "upload_missing", fmt::format("the files {} were not sent", name.substr(0, 12)), "send them, then build again");
+      if (!digest)
+        return fail(ErrorKind::not_found, "upload_missing", fmt::format("the files {} were not sent", name.substr(0, 12)),
+                    "send them, then build again");
       return *digest;
     };
     if (!spec.image.empty()) {
@@ -214,7 +219,8 @@ Task<> Run::make_sandbox() {
       b_.layers_.use(build_.tenant, key, b_.parts_.clock.wall_ms());
       co_return Result<>();
     }
-    if (sandbox.error().kind == ErrorKind::unavailable || sandbox.error().kind == ErrorKind::resource_exhausted) co_return fail(sandbox.error());
+    if (sandbox.error().kind == ErrorKind::unavailable || sandbox.error().kind == ErrorKind::resource_exhausted)
+      co_return fail(sandbox.error());
     CO_TRY_VOID(may_go_on());
     say(fmt::format("a kept layer cannot be used any more: {}", sandbox.error().message), "warn");
     b_.layers_.drop(build_.tenant, key);
@@ -248,7 +254,8 @@ Task<std::string> Run::launch(std::string checkpoint) {
     request["checkpoint"] = checkpoint;
   }
   if (b_.parts_.egress) sandbox.egress = R"({"policy":{"mode":"open"}})";
-  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress};
+  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1,
+                                        sandbox.egress};
   control::Operation operation;
   operation.id = new_id();
   operation.tenant = build_.tenant;
@@ -260,7 +267,8 @@ Task<std::string> Run::launch(std::string checkpoint) {
   const std::string id = operation.id, made = sandbox.id;
   CO_TRY_VOID(co_await b_.parts_.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
   if (b_.parts_.egress)
-    if (auto told = co_await b_.parts_.egress->put(network); !told) log::warn("egress.policy_not_applied", {{"sandbox", made}, {"error", told.error()}});
+    if (auto told = co_await b_.parts_.egress->put(network); !told)
+      log::warn("egress.policy_not_applied", {{"sandbox", made}, {"error", told.error()}});
   CO_TRY(const control::Operation over, co_await b_.wait_for(build_.tenant, id));
   if (!over.error) co_return made;
   (void)co_await b_.remove_sandbox(build_.tenant, made);
@@ -271,9 +279,12 @@ Task<std::string> Run::launch(std::string checkpoint) {
 Task<> Run::step(std::size_t at) {
   const Step& now = build_.spec.steps[at];
   switch (now.kind) {
-    case StepKind::env: co_return Result<>();
-    case StepKind::run: co_return co_await run_line(now);
-    case StepKind::copy: co_return co_await copy(now, digests_[at]);
+    case StepKind::env:
+      co_return Result<>();
+    case StepKind::run:
+      co_return co_await run_line(now);
+    case StepKind::copy:
+      co_return co_await copy(now, digests_[at]);
     case StepKind::workdir: {
       CO_TRY(const Context next, after(context_, now));
       std::vector<std::string> argv{"sh", "-c", kWorkdirScript, "workdir", next.workdir, context_.user};
@@ -304,7 +315,8 @@ Task<> Run::run_line(const Step& now) {
     co_return step_failed(fmt::format("failed to run command '{}': command failed: unauthenticated: invalid username: '{}'", shown, user));
   if (!ended) co_return fail(std::move(ended).error());
   if (ended->timed_out)
-    co_return step_failed(fmt::format("failed to run command '{}': it took longer than {} minutes", shown, std::chrono::duration_cast<std::chrono::minutes>(b_.limits_.step).count()));
+    co_return step_failed(fmt::format("failed to run command '{}': it took longer than {} minutes", shown,
+                                      std::chrono::duration_cast<std::chrono::minutes>(b_.limits_.step).count()));
   if (ended->signal > 0) co_return step_failed(fmt::format("failed to run command '{}': signal {}", shown, ended->signal));
   if (ended->code != 0) co_return step_failed(fmt::format("failed to run command '{}': exit status {}", shown, ended->code));
   co_return Result<>();
@@ -322,7 +334,9 @@ Task<> Run::script(std::string what, std::vector<std::string> argv) {
   hear(false, "\n");
   hear(true, "\n");
   if (ended.timed_out) co_return step_failed(fmt::format("failed to {}: it took too long", what));
-  if (ended.code != 0) co_return step_failed(fmt::format("failed to {}: {}", what, last_words_.empty() ? fmt::format("exit status {}", ended.code) : last_words_));
+  if (ended.code != 0)
+    co_return step_failed(
+        fmt::format("failed to {}: {}", what, last_words_.empty() ? fmt::format("exit status {}", ended.code) : last_words_));
   co_return Result<>();
 }
 
@@ -333,8 +347,17 @@ Task<> Run::copy(const Step& now, const std::string& digest) {
   Guest in = guest();
   CO_TRY_VOID(co_await in.write(kArchive, std::move(file)));
   const auto& a = now.args;
-  std::vector<std::string> argv{"sh", "-c", kCopyScript, "copy", kArchive, without_pattern(a[0]), expand(a[1], context_.env), a.size() > 2 ? a[2] : "", a.size() > 3 ? a[3] : "",
-                                context_.workdir, context_.user};
+  std::vector<std::string> argv{"sh",
+                                "-c",
+                                kCopyScript,
+                                "copy",
+                                kArchive,
+                                without_pattern(a[0]),
+                                expand(a[1], context_.env),
+                                a.size() > 2 ? a[2] : "",
+                                a.size() > 3 ? a[3] : "",
+                                context_.workdir,
+                                context_.user};
   co_return co_await script("copy the files", std::move(argv));
 }
 
@@ -377,9 +400,16 @@ Task<> Run::publish() {
   std::vector<std::string> argv{"sh", "-c", "sync"};
   CO_TRY_VOID(co_await script("write the disk", std::move(argv)));
   CO_TRY(const std::string checkpoint, co_await b_.take_checkpoint(build_.tenant, live_->sandbox, "build-" + build_.id));
-  json::object config{{"cpus", parent_.cpus}, {"memory_mib", parent_.memory_mib}, {"disk_mib", parent_.disk_mib}, {"env", std::move(env)},
-                      {"user", context_.user}, {"workdir", context_.workdir},     {"start", start},               {"ready", ready}};
-  json::object order{{"operation", build_.id}, {"tenant", build_.tenant}, {"checkpoint", checkpoint}, {"name", build_.name}, {"tag", build_.tag}, {"config", std::move(config)}};
+  json::object config{{"cpus", parent_.cpus},
+                      {"memory_mib", parent_.memory_mib},
+                      {"disk_mib", parent_.disk_mib},
+                      {"env", std::move(env)},
+                      {"user", context_.user},
+                      {"workdir", context_.workdir},
+                      {"start", start},
+                      {"ready", ready}};
+  json::object order{{"operation", build_.id}, {"tenant", build_.tenant}, {"checkpoint", checkpoint},
+                     {"name", build_.name},    {"tag", build_.tag},       {"config", std::move(config)}};
   say(ready.empty() ? "making its base" : "making its base: the start command runs, and the ready command is asked until it succeeds");
   auto published = co_await b_.publish_order(std::move(order));
   (void)co_await b_.forget_checkpoint(build_.tenant, checkpoint);

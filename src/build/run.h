@@ -13,9 +13,9 @@ namespace space::build {
 struct Live {
   Live(asio::any_io_executor executor, std::string build) : id(std::move(build)), changed(std::move(executor)) {}
   std::string id;
-  std::string sandbox;                  // that is to be removed; "" when there is none
+  std::string sandbox;  // that is to be removed; "" when there is none
   std::vector<LogEntry> log;
-  std::size_t written = 0, bytes = 0;   // entries in the file, bytes of all
+  std::size_t written = 0, bytes = 0;  // entries in the file, bytes of all
   bool cancelled = false, timed_out = false, over = false;
   Signal changed;
 };
@@ -54,18 +54,18 @@ class Run {
   Builds& b_;
   std::shared_ptr<Live> live_;
   Build& build_;
-  std::string at_ = "base";            // the step that is under way, as failed_step
+  std::string at_ = "base";  // the step that is under way, as failed_step
   Parent parent_;
   Context context_;
-  std::vector<std::string> digests_;   // of each step's files
+  std::vector<std::string> digests_;  // of each step's files
   std::string image_digest_;
-  std::string root_;                   // the key of what the steps stand on
-  std::vector<std::string> keys_;      // of each step's layer
-  std::vector<bool> worth_keeping_;    // whether a layer is taken after it
-  std::size_t next_ = 0;               // the first step that is not in a layer already
-  bool have_root_ = false;             // the unpacked image is
+  std::string root_;                 // the key of what the steps stand on
+  std::vector<std::string> keys_;    // of each step's layer
+  std::vector<bool> worth_keeping_;  // whether a layer is taken after it
+  std::size_t next_ = 0;             // the first step that is not in a layer already
+  bool have_root_ = false;           // the unpacked image is
   std::int64_t depth_ = 0;
-  std::string out_, err_;              // what came of a line that is not whole yet
+  std::string out_, err_;  // what came of a line that is not whole yet
   std::string last_words_;
 };
 

@@ -71,7 +71,8 @@ Result<> check(const Step& step, std::size_t at) {
       if (!is_source(a[0])) return wrong(at, "(COPY) has a source outside the build's files");
       if (a[1].empty() || a[1].size() > 4096 || has_control(a[1])) return wrong(at, "(COPY) has no usable destination");
       if (a.size() > 2 && !a[2].empty() && !is_owner(a[2])) return wrong(at, "(COPY) names no owner (user or user:group)");
-      if (a.size() > 3 && !a[3].empty() && (a[3].size() > 5 || a[3].find_first_not_of("01234567") != std::string::npos)) return wrong(at, "(COPY) has a mode that is not octal");
+      if (a.size() > 3 && !a[3].empty() && (a[3].size() > 5 || a[3].find_first_not_of("01234567") != std::string::npos))
+        return wrong(at, "(COPY) has a mode that is not octal");
       if (!is_upload(step.files)) return wrong(at, "(COPY) does not name its uploaded files");
       return {};
     case StepKind::env:
@@ -95,11 +96,16 @@ bool is_upload(std::string_view text) { return text.size() == 64 && text.find_fi
 
 std::string_view to_string(StepKind kind) {
   switch (kind) {
-    case StepKind::run: return "RUN";
-    case StepKind::copy: return "COPY";
-    case StepKind::env: return "ENV";
-    case StepKind::workdir: return "WORKDIR";
-    case StepKind::user: return "USER";
+    case StepKind::run:
+      return "RUN";
+    case StepKind::copy:
+      return "COPY";
+    case StepKind::env:
+      return "ENV";
+    case StepKind::workdir:
+      return "WORKDIR";
+    case StepKind::user:
+      return "USER";
   }
   return "";
 }
@@ -107,7 +113,8 @@ std::string_view to_string(StepKind kind) {
 std::string describe(const Step& step) {
   std::string out(to_string(step.kind));
   const std::size_t shown = step.kind == StepKind::run ? 1 : step.kind == StepKind::copy ? 2 : step.args.size();
-  for (std::size_t i = 0; i < std::min(shown, step.args.size()); ++i) out += (step.kind == StepKind::env && i % 2 == 1 ? "=" : " ") + step.args[i];
+  for (std::size_t i = 0; i < std::min(shown, step.args.size()); ++i)
+    out += (step.kind == StepKind::env && i % 2 == 1 ? "=" : " ") + step.args[i];
   if (const std::size_t line = out.find_first_of("\r\n"); line != out.npos) out = out.substr(0, line) + " …";
   return out.size() > 300 ? out.substr(0, 300) + " …" : out;
 }
@@ -146,7 +153,8 @@ Result<Spec> read_spec(const json::object& body) {
   spec.force = r.boolean("force", false);
   const json::array* steps = r.array("steps", kMostSteps);
   if (!spec.image.empty() && !is_upload(spec.image)) r.reject("image", "must be the name of an upload: 64 hex digits");
-  if (spec.start.find('\0') != std::string::npos || spec.ready.find('\0') != std::string::npos) r.reject("start", "and ready must not hold NUL");
+  if (spec.start.find('\0') != std::string::npos || spec.ready.find('\0') != std::string::npos)
+    r.reject("start", "and ready must not hold NUL");
   TRY_VOID(r.done());
   if (steps) {
     TRY(spec.steps, read_steps(*steps));
@@ -161,7 +169,8 @@ json::object write_spec(const Spec& spec) {
     if (!step.files.empty()) one["filesHash"] = step.files;
     steps.push_back(std::move(one));
   }
-  json::object out{{"parent", spec.parent}, {"image", spec.image}, {"steps", std::move(steps)}, {"start", spec.start}, {"ready", spec.ready}, {"force", spec.force}};
+  json::object out{{"parent", spec.parent}, {"image", spec.image}, {"steps", std::move(steps)},
+                   {"start", spec.start},   {"ready", spec.ready}, {"force", spec.force}};
   if (spec.cpus) out["cpus"] = *spec.cpus;
   if (spec.memory_mib) out["memory_mib"] = *spec.memory_mib;
   if (spec.disk_mib) out["disk_mib"] = *spec.disk_mib;
@@ -188,14 +197,18 @@ std::string expand(std::string_view text, const std::map<std::string, std::strin
       const std::string_view inner = close == text.npos ? std::string_view() : text.substr(i + 2, close - i - 2);
       const std::size_t colon = inner.find(':');
       const std::string_view name = inner.substr(0, colon);
-      if (!is_variable(name) || (colon != inner.npos && (colon + 1 >= inner.size() || (inner[colon + 1] != '-' && inner[colon + 1] != '+')))) {
+      if (!is_variable(name) ||
+          (colon != inner.npos && (colon + 1 >= inner.size() || (inner[colon + 1] != '-' && inner[colon + 1] != '+')))) {
         out += text[i];
         continue;
       }
       const std::string found = value(name);
-      if (colon == inner.npos) out += found;
-      else if (inner[colon + 1] == '-') out += found.empty() ? std::string(inner.substr(colon + 2)) : found;
-      else if (!found.empty()) out += inner.substr(colon + 2);
+      if (colon == inner.npos)
+        out += found;
+      else if (inner[colon + 1] == '-')
+        out += found.empty() ? std::string(inner.substr(colon + 2)) : found;
+      else if (!found.empty())
+        out += inner.substr(colon + 2);
       i = close;
       continue;
     }
@@ -216,28 +229,38 @@ Result<Context> after(Context context, const Step& step) {
   const auto& a = step.args;
   switch (step.kind) {
     case StepKind::run:
-    case StepKind::copy: break;
+    case StepKind::copy:
+      break;
     case StepKind::env:
       for (std::size_t i = 0; i + 1 < a.size(); i += 2) context.env[a[i]] = expand(a[i + 1], context.env);
       break;
     case StepKind::workdir: {
       const std::string path = expand(a[0], context.env);
-      if (path.starts_with('/') || path.starts_with('~')) context.workdir = path;
-      else context.workdir = (context.workdir.empty() ? std::string() : context.workdir) + "/" + path;
-      if (!context.workdir.starts_with('/')) return fail(ErrorKind::invalid_argument, "invalid_step", "a WORKDIR must be a path from the root or from the one before", "write /path");
+      if (path.starts_with('/') || path.starts_with('~'))
+        context.workdir = path;
+      else
+        context.workdir = (context.workdir.empty() ? std::string() : context.workdir) + "/" + path;
+      if (!context.workdir.starts_with('/'))
+        return fail(ErrorKind::invalid_argument, "invalid_step", "a WORKDIR must be a path from the root or from the one before",
+                    "write /path");
       break;
     }
-    case StepKind::user: context.user = a[0]; break;
+    case StepKind::user:
+      context.user = a[0];
+      break;
   }
   std::size_t bytes = 0;
   for (const auto& [name, value] : context.env) bytes += name.size() + value.size();
   if (context.env.size() > 256 || bytes > kMostText)
-    return fail(ErrorKind::too_large, "environment_too_large", "the environment of a template has at most 256 variables and 32 KiB", "set fewer or shorter variables");
+    return fail(ErrorKind::too_large, "environment_too_large", "the environment of a template has at most 256 variables and 32 KiB",
+                "set fewer or shorter variables");
   return context;
 }
 
-std::string root_key(std::string_view parent_digest, std::string_view image_digest, std::int64_t cpus, std::int64_t memory_mib, std::int64_t disk_mib) {
-  const std::string text = fmt::format("build 1\nparent {}\nimage {}\nsize {} {} {}\n", parent_digest, image_digest, cpus, memory_mib, disk_mib);
+std::string root_key(std::string_view parent_digest, std::string_view image_digest, std::int64_t cpus, std::int64_t memory_mib,
+                     std::int64_t disk_mib) {
+  const std::string text =
+      fmt::format("build 1\nparent {}\nimage {}\nsize {} {} {}\n", parent_digest, image_digest, cpus, memory_mib, disk_mib);
   return hex_encode(sha256(std::string_view(text)));
 }
 

@@ -53,7 +53,8 @@ Result<Context> after(Context context, const Step& step);
 std::string expand(std::string_view text, const std::map<std::string, std::string>& env);
 
 // The key of what a build starts from, and of a layer on another. `files`: the digest of the uploaded bytes, not the name they have.
-std::string root_key(std::string_view parent_digest, std::string_view image_digest, std::int64_t cpus, std::int64_t memory_mib, std::int64_t disk_mib);
+std::string root_key(std::string_view parent_digest, std::string_view image_digest, std::int64_t cpus, std::int64_t memory_mib,
+                     std::int64_t disk_mib);
 std::string layer_key(std::string_view below, const Step& step, std::string_view files);
 
 bool changes_disk(const Step& step);  // else it is not worth a layer

@@ -12,8 +12,9 @@ const std::string kHash(64, 'a');
 Result<Spec> read(std::string_view text) { return read_spec(parse_json_object(text).value()); }
 
 TEST(Spec, IsReadAndWritten) {
-  const auto spec = read(R"({"parent":"base:latest","steps":[{"type":"RUN","args":["echo hi"]},{"type":"ADD","args":["a","/b","u:g","0644"],"filesHash":")" + kHash +
-                         R"("},{"type":"ARG","args":["A","1"],"force":true}],"start":"s","ready":"r","cpus":2})");
+  const auto spec = read(
+      R"({"parent":"base:latest","steps":[{"type":"RUN","args":["echo hi"]},{"type":"ADD","args":["a","/b","u:g","0644"],"filesHash":")" +
+      kHash + R"("},{"type":"ARG","args":["A","1"],"force":true}],"start":"s","ready":"r","cpus":2})");
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->steps[1].kind, StepKind::copy);
   EXPECT_EQ(spec->steps[2].kind, StepKind::env);
@@ -41,7 +42,8 @@ TEST(Spec, NamesWhatIsWrong) {
     EXPECT_THAT(spec.error().message, HasSubstr(what)) << text;
   }
   for (const char* source : {"../x", "/etc/passwd", "a/../../b", ""}) {
-    const json::object body{{"steps", json::array{json::object{{"type", "COPY"}, {"args", json::array{source, "/b"}}, {"filesHash", kHash}}}}};
+    const json::object body{
+        {"steps", json::array{json::object{{"type", "COPY"}, {"args", json::array{source, "/b"}}, {"filesHash", kHash}}}}};
     EXPECT_FALSE(read_spec(body)) << source;
   }
 }
@@ -54,7 +56,9 @@ TEST(Spec, ExpandsVariablesAndNothingElse) {
 
 TEST(Spec, ThreadsItsContext) {
   Context context;
-  const auto apply = [&](StepKind kind, std::vector<std::string> args) { context = after(context, Step{kind, std::move(args), "", false}).value(); };
+  const auto apply = [&](StepKind kind, std::vector<std::string> args) {
+    context = after(context, Step{kind, std::move(args), "", false}).value();
+  };
   apply(StepKind::workdir, {"/app"});
   apply(StepKind::workdir, {"src"});
   apply(StepKind::env, {"HERE", "/opt", "THERE", "$HERE/bin"});

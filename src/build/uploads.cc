@@ -57,9 +57,12 @@ Result<Uploads::Incoming> Uploads::begin(const std::string& tenant) const {
 
 Result<> Uploads::Incoming::write(std::span<const std::byte> bytes) {
   bytes_ += bytes.size();
-  if (bytes_ > most_) return fail(ErrorKind::too_large, "upload_too_large", fmt::format("one upload has at most {} MiB", most_ >> 20), "leave out what the build does not need");
+  if (bytes_ > most_)
+    return fail(ErrorKind::too_large, "upload_too_large", fmt::format("one upload has at most {} MiB", most_ >> 20),
+                "leave out what the build does not need");
   if (bytes_ > room_)
-    return fail(ErrorKind::resource_exhausted, "uploads_full", "the files that this tenant sent for builds take all the room there is for them", "wait a day: what is not used goes");
+    return fail(ErrorKind::resource_exhausted, "uploads_full",
+                "the files that this tenant sent for builds take all the room there is for them", "wait a day: what is not used goes");
   struct statvfs disk {};
   if (::fstatvfs(file_.get(), &disk) == 0 && static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize < kLowWater)
     return fail(ErrorKind::insufficient_storage, "store_low_water", "the server's disk is nearly full", "free some space there");
@@ -70,7 +73,8 @@ Result<> Uploads::Incoming::write(std::span<const std::byte> bytes) {
 Result<> Uploads::Incoming::commit(const std::string& name, bool is_digest) {
   const std::string digest = hex_encode(digest_.finish());
   if (is_digest && digest != name)
-    return fail(ErrorKind::invalid_argument, "upload_digest", fmt::format("the bytes that came have the SHA-256 {}", digest), "send them to that name");
+    return fail(ErrorKind::invalid_argument, "upload_digest", fmt::format("the bytes that came have the SHA-256 {}", digest),
+                "send them to that name");
   if (::fsync(file_.get()) != 0) return fail_errno(errno, "sync an upload");
   const fs::path content = folder_ / "content" / digest;
   if (::rename(path_.c_str(), content.c_str()) != 0) return fail_errno(errno, "keep an upload");
@@ -96,7 +100,9 @@ Result<std::optional<std::string>> Uploads::find(const std::string& tenant, cons
 
 Result<Uploads::File> Uploads::open(const std::string& tenant, const std::string& digest) const {
   auto file = open_file(root_ / tenant / "content" / digest, O_RDONLY);
-  if (!file) return fail(ErrorKind::not_found, "upload_missing", "the files of this build are not here any more", "send them again: start the build anew");
+  if (!file)
+    return fail(ErrorKind::not_found, "upload_missing", "the files of this build are not here any more",
+                "send them again: start the build anew");
   struct stat st {};
   if (::fstat(file->get(), &st) != 0) return fail_errno(errno, "look at an upload");
   return File{std::move(*file), static_cast<std::uint64_t>(st.st_size)};

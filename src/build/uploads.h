@@ -20,7 +20,7 @@
 namespace space::build {
 
 struct UploadLimits {
-  std::uint64_t one = std::uint64_t{2} << 30;     // bytes of one file
+  std::uint64_t one = std::uint64_t{2} << 30;      // bytes of one file
   std::uint64_t tenant = std::uint64_t{16} << 30;  // of all of a tenant
   std::int64_t unused_ms = 24LL * 3600 * 1000;
 };

@@ -129,7 +129,8 @@ Task<> ApiClient::send_bytes(std::string method, std::string target, std::string
   co_return Result<>();
 }
 
-Task<std::unique_ptr<http::ClientStream>> ApiClient::open(std::string method, std::string target, http::BodyKind body, std::uint64_t length) {
+Task<std::unique_ptr<http::ClientStream>> ApiClient::open(std::string method, std::string target, http::BodyKind body,
+                                                          std::uint64_t length) {
   http::Request out = request(std::move(method), std::move(target));
   if (body != http::BodyKind::none) out.headers.set("Content-Type", "application/octet-stream");
   auto stream = co_await client_->open(std::move(out), body, length);

@@ -191,7 +191,8 @@ TEST_F(ApiClientTest, AListIsReadOverAllItsPages) {
 TEST_F(ApiClientTest, AnOperationThatFailedIsItsError) {
   http::Router router;
   router.add("GET", "/v1/operations/{id}", [&](http::Exchange& e) -> Task<> {
-    co_return co_await e.reply(http::json_response(200, R"({"id":"x","state":"failed","error":{"code":"node_full","detail":"no room","next":"delete some","status":429}})"));
+    co_return co_await e.reply(http::json_response(
+        200, R"({"id":"x","state":"failed","error":{"code":"node_full","detail":"no room","next":"delete some","status":429}})"));
   });
   serve(router);
   const auto done = run(api_->finish("x"));
@@ -205,7 +206,8 @@ TEST(EventIds, CompareByEpochFirst) {
   EXPECT_EQ(compare_event_ids("1.9", "1.10"), -1);
   EXPECT_EQ(compare_event_ids("2.1", "1.10"), 1);
   EXPECT_EQ(compare_event_ids("7", "7"), 0);
-  for (const char* wrong : {"", "x", "1.", ".1", "1.2.3", "-1", "1.99999999999999999999999"}) EXPECT_EQ(compare_event_ids(wrong, "1.1"), std::nullopt) << wrong;
+  for (const char* wrong : {"", "x", "1.", ".1", "1.2.3", "-1", "1.99999999999999999999999"})
+    EXPECT_EQ(compare_event_ids(wrong, "1.1"), std::nullopt) << wrong;
 }
 
 TEST(Url, TakesNamesAndLiteralsAndRefusesTheRest) {
@@ -215,7 +217,8 @@ TEST(Url, TakesNamesAndLiteralsAndRefusesTheRest) {
   EXPECT_EQ(six->port, 7443);
   EXPECT_TRUE(six->tls);
   EXPECT_EQ(parse_url("http://host")->port, 80);
-  for (const char* wrong : {"", "host:1", "ftp://h", "http://", "http://h:0", "http://h:x", "http://h/path", "http://u@h", "http://h:99999"})
+  for (const char* wrong :
+       {"", "host:1", "ftp://h", "http://", "http://h:0", "http://h:x", "http://h/path", "http://u@h", "http://h:99999"})
     EXPECT_FALSE(parse_url(wrong)) << wrong;
 }
 

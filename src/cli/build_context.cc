@@ -118,7 +118,9 @@ Result<BuildContext> BuildContext::open(const fs::path& root) {
   BuildContext out;
   std::error_code error;
   out.root_ = fs::canonical(root, error);
-  if (error || !fs::is_directory(out.root_)) return fail(ErrorKind::not_found, "no_such_folder", fmt::format("{} is no folder", root.string()), "name the folder with the files to copy");
+  if (error || !fs::is_directory(out.root_))
+    return fail(ErrorKind::not_found, "no_such_folder", fmt::format("{} is no folder", root.string()),
+                "name the folder with the files to copy");
   auto text = read_file(out.root_ / ".dockerignore", 1 << 20);
   if (!text) return text.error().kind == ErrorKind::not_found ? Result<BuildContext>(std::move(out)) : fail(std::move(text).error());
   std::size_t number = 0;
@@ -134,7 +136,8 @@ Result<BuildContext> BuildContext::open(const fs::path& root) {
     rule.pattern = tidy(rule.keep ? line.substr(1) : line);
     // "**/x" is x anywhere; two stars elsewhere are not understood.
     if (rule.pattern.find("**", rule.pattern.starts_with("**/") ? 3 : 0) != std::string::npos)
-      return fail(ErrorKind::invalid_argument, "dockerignore", fmt::format(".dockerignore, line {}: '**' is understood at the beginning alone", number), "name the folders");
+      return fail(ErrorKind::invalid_argument, "dockerignore",
+                  fmt::format(".dockerignore, line {}: '**' is understood at the beginning alone", number), "name the folders");
     out.rules_.push_back(std::move(rule));
   }
   return out;
@@ -147,7 +150,8 @@ bool BuildContext::ignored(const std::string& path) const {
       const std::string part = whole.substr(0, end);
       if (pattern.starts_with("**/")) {
         const std::string rest = pattern.substr(3);
-        for (std::size_t begin = 0; begin != std::string::npos; begin = part.find('/', begin) == std::string::npos ? std::string::npos : part.find('/', begin) + 1)
+        for (std::size_t begin = 0; begin != std::string::npos;
+             begin = part.find('/', begin) == std::string::npos ? std::string::npos : part.find('/', begin) + 1)
           if (::fnmatch(rest.c_str(), part.c_str() + begin, FNM_PATHNAME) == 0) return true;
       } else if (::fnmatch(pattern.c_str(), part.c_str(), FNM_PATHNAME) == 0) {
         return true;
@@ -165,7 +169,9 @@ bool BuildContext::ignored(const std::string& path) const {
 Result<std::vector<std::string>> BuildContext::match(const std::string& source) const {
   const std::string wanted = tidy(source);
   for (const fs::path& part : fs::path(wanted))
-    if (part == "..") return fail(ErrorKind::invalid_argument, "source_outside", fmt::format("'{}' lies outside the build's folder", source), "copy it there, or build from a folder above");
+    if (part == "..")
+      return fail(ErrorKind::invalid_argument, "source_outside", fmt::format("'{}' lies outside the build's folder", source),
+                  "copy it there, or build from a folder above");
   std::vector<std::string> out;
   glob_t found{};
   const int status = ::glob((root_ / wanted).c_str(), GLOB_NOSORT, nullptr, &found);
@@ -176,7 +182,9 @@ Result<std::vector<std::string>> BuildContext::match(const std::string& source) 
   ::globfree(&found);
   std::error_code error;  // glob follows links: one that leads nowhere is a source as well
   if (out.empty() && fs::is_symlink(root_ / wanted, error) && !ignored(wanted)) out.push_back(wanted);
-  if (out.empty()) return fail(ErrorKind::not_found, "no_such_source", fmt::format("'{}' is not in {}", source, root_.string()), "check its name, and .dockerignore");
+  if (out.empty())
+    return fail(ErrorKind::not_found, "no_such_source", fmt::format("'{}' is not in {}", source, root_.string()),
+                "check its name, and .dockerignore");
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -209,7 +217,9 @@ Result<PackedFiles> BuildContext::pack(const std::string& entry) const {
 Result<PackedFiles> pack_image(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    if (!fs::exists(path / "index.json", error)) return fail(ErrorKind::invalid_argument, "not_an_image", fmt::format("{} is no OCI layout: it has no index.json", path.string()), "name a layout or an archive");
+    if (!fs::exists(path / "index.json", error))
+      return fail(ErrorKind::invalid_argument, "not_an_image", fmt::format("{} is no OCI layout: it has no index.json", path.string()),
+                  "name a layout or an archive");
     TRY(const BuildContext context, BuildContext::open(path));
     return context.pack(".");
   }

@@ -12,9 +12,9 @@
 namespace space::cli {
 
 struct PackedFiles {
-  Fd file;                 // a nameless file
+  Fd file;  // a nameless file
   std::uint64_t bytes = 0;
-  std::string digest;      // 64 hex digits, of the bytes
+  std::string digest;  // 64 hex digits, of the bytes
 };
 
 class BuildContext {

@@ -14,8 +14,9 @@ int run_program(int argc, char** argv, const RunRole& run_role) {
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("-V,--version", std::string("space ") + SPACE_VERSION);
-  app.footer("Exit status: run, exec and shell end with the command's own; 125 is an error of SPACE, 64 a wrong command line.\n"
-             "Every command has --help.");
+  app.footer(
+      "Exit status: run, exec and shell end with the command's own; 125 is an error of SPACE, 64 a wrong command line.\n"
+      "Every command has --help.");
   add_client_options(app, line);
   add_sandbox_commands(app, line);
   add_update_command(app, line);

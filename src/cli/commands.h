@@ -13,7 +13,7 @@ namespace space::cli {
 
 struct CreateOptions {
   std::string template_name = "base";
-  std::string checkpoint;  // "": from the template
+  std::string checkpoint;                                // "": from the template
   std::uint32_t cpus = 0, memory_mib = 0, disk_mib = 0;  // 0: the template's
   std::vector<std::string> env;
   std::vector<std::string> metadata;  // "key=value"
@@ -31,9 +31,9 @@ struct ListOptions {
 
 struct KeyOptions {
   std::string name = "cli";
-  std::string tenant;                // "": the caller's own
-  std::vector<std::string> scopes;   // empty: run
-  std::uint64_t expires_in_s = 0;    // 0: never
+  std::string tenant;               // "": the caller's own
+  std::vector<std::string> scopes;  // empty: run
+  std::uint64_t expires_in_s = 0;   // 0: never
 };
 
 // commands_sandbox.cc
@@ -56,7 +56,8 @@ struct UpdateOptions {
 Task<int> update(Context& context, UpdateOptions options);
 
 // commands_life.cc
-Task<int> change_state(Context& context, std::string verb, std::vector<std::string> sandboxes);  // pause, resume, suspend, wake, stop, start
+Task<int> change_state(Context& context, std::string verb,
+                       std::vector<std::string> sandboxes);  // pause, resume, suspend, wake, stop, start
 Task<int> checkpoint(Context& context, std::string sandbox, std::string name, std::string verb = "checkpoint");  // or "snapshot"
 Task<int> list_checkpoints(Context& context, std::string sandbox);
 Task<int> remove_checkpoints(Context& context, std::vector<std::string> checkpoints);

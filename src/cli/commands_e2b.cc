@@ -9,7 +9,8 @@ namespace {
 
 void print(Console& console, const json::object& variables) {
   if (console.as_json()) return console.value(variables);
-  for (const auto& item : variables) console.line(fmt::format("export {}={}", std::string_view(item.key()), printable(std::string(item.value().as_string()))));
+  for (const auto& item : variables)
+    console.line(fmt::format("export {}={}", std::string_view(item.key()), printable(std::string(item.value().as_string()))));
 }
 
 }  // namespace
@@ -25,7 +26,8 @@ Task<int> e2b_env(Context& context, E2bOptions options) {
     key = text_of(made, "key");
   }
   const std::string& url = context.api.connection().url;
-  json::object variables{{"E2B_API_KEY", key}, {"E2B_API_URL", url}, {"E2B_VOLUME_API_URL", url}};  // the SDKs take no volume's address from the second
+  json::object variables{
+      {"E2B_API_KEY", key}, {"E2B_API_URL", url}, {"E2B_VOLUME_API_URL", url}};  // the SDKs take no volume's address from the second
   // A server of this machine says on which names it serves; without them, headers lead into sandboxes.
   const auto domain = read_file(options.run_dir / "api" / "domain", 4096);
   if (domain) {

@@ -43,15 +43,17 @@ std::string log_line(const json::object& e) {
   if (!text_of(e, "method").empty()) what = text_of(e, "method") + " " + what + text_of(e, "path");
   std::string why = text_of(e, "reason");
   if (why.empty() && !text_of(e, "rule").empty()) why = "rule " + text_of(e, "rule");
-  return fmt::format("{} {} {:<10} {:<7} {}  {}", printable(text_of(e, "time")), printable(text_of(e, "sandbox")), printable(text_of(e, "kind")), printable(text_of(e, "verdict")),
-                     printable(what), printable(why));
+  return fmt::format("{} {} {:<10} {:<7} {}  {}", printable(text_of(e, "time")), printable(text_of(e, "sandbox")),
+                     printable(text_of(e, "kind")), printable(text_of(e, "verdict")), printable(what), printable(why));
 }
 
 // The secret, wiped by whoever gets it. One line end behind it is not part of it.
 Result<std::string> read_secret(const CredentialOptions& options) {
   if (!options.environment.empty()) {
     const char* value = std::getenv(options.environment.c_str());
-    if (!value) return fail(ErrorKind::invalid_argument, "no_secret", fmt::format("the variable {} is not set", options.environment), "set it, or give the secret on standard input");
+    if (!value)
+      return fail(ErrorKind::invalid_argument, "no_secret", fmt::format("the variable {} is not set", options.environment),
+                  "set it, or give the secret on standard input");
     return std::string(value);
   }
   std::string secret;
@@ -74,7 +76,9 @@ Task<std::string> sealed(Context& context, const CredentialOptions& options, con
 }
 
 std::string credential_target(const std::string& name) { return TargetBuilder("/v1/credentials").segment(name).str(); }
-std::string ports_target(const std::string& sandbox) { return TargetBuilder("/v1/sandboxes").segment(sandbox).segment("public-ports").str(); }
+std::string ports_target(const std::string& sandbox) {
+  return TargetBuilder("/v1/sandboxes").segment(sandbox).segment("public-ports").str();
+}
 
 void print_ports(Console& console, const json::object& answer) {
   if (console.as_json()) return console.value(answer);
@@ -116,7 +120,8 @@ Task<int> explain_egress(Context& context, std::string sandbox, std::string meth
   if (const json::array* steps = array_of(answer, "steps"))
     for (const json::value& step : *steps)
       if (step.is_string()) context.console.line("  " + printable(step.get_string()));
-  if (!text_of(answer, "credential").empty()) context.console.line("  the gateway adds credential " + printable(text_of(answer, "credential")));
+  if (!text_of(answer, "credential").empty())
+    context.console.line("  the gateway adds credential " + printable(text_of(answer, "credential")));
   co_return yes ? 0 : 1;
 }
 
@@ -177,8 +182,10 @@ int list_presets(bool as_json) {
     table.add({preset.name, preset.description});
     all.push_back(json::object{{"name", preset.name}, {"description", preset.description}, {"policy", preset.policy}});
   }
-  if (as_json) console.value(all);
-  else console.line(table.text());
+  if (as_json)
+    console.value(all);
+  else
+    console.line(table.text());
   return 0;
 }
 
@@ -201,8 +208,12 @@ int preset_from_machine(bool ask_tools) {
 Task<int> set_credential(Context& context, CredentialOptions options) {
   if (options.must_exist) {
     CO_TRY(const json::array known, co_await context.api.list("/v1/credentials", "credentials"));
-    const bool there = std::any_of(known.begin(), known.end(), [&](const json::value& one) { return one.is_object() && text_of(one.get_object(), "name") == options.name; });
-    if (!there) co_return fail(ErrorKind::not_found, "credential_not_found", fmt::format("there is no credential {} to rotate", options.name), "make it: space credential set NAME");
+    const bool there = std::any_of(known.begin(), known.end(), [&](const json::value& one) {
+      return one.is_object() && text_of(one.get_object(), "name") == options.name;
+    });
+    if (!there)
+      co_return fail(ErrorKind::not_found, "credential_not_found", fmt::format("there is no credential {} to rotate", options.name),
+                     "make it: space credential set NAME");
   }
   auto work = [options] { return read_secret(options); };
   CO_TRY(std::string secret, co_await context.pool.run(std::move(work)));
@@ -240,7 +251,8 @@ Task<int> list_credentials(Context& context) {
   if (const json::array* all = array_of(answer, "credentials"))
     for (const json::value& one : *all)
       if (one.is_object())
-        table.add({printable(text_of(one.get_object(), "name")), std::to_string(number_of(one.get_object(), "version")), printable(text_of(one.get_object(), "updated_at"))});
+        table.add({printable(text_of(one.get_object(), "name")), std::to_string(number_of(one.get_object(), "version")),
+                   printable(text_of(one.get_object(), "updated_at"))});
   context.console.line(table.text());
   co_return 0;
 }
@@ -267,8 +279,10 @@ Task<int> change_port(Context& context, std::string sandbox, std::string port, b
 Task<int> traffic_token(Context& context, std::string sandbox) {
   const std::string target = TargetBuilder("/v1/sandboxes").segment(sandbox).segment("traffic-token").str();
   CO_TRY(const json::object answer, co_await context.api.send("POST", target));
-  if (context.console.as_json()) context.console.value(answer);
-  else context.console.line(printable(text_of(answer, "token")));
+  if (context.console.as_json())
+    context.console.value(answer);
+  else
+    context.console.line(printable(text_of(answer, "token")));
   co_return 0;
 }
 

@@ -45,7 +45,8 @@ Task<int> change_state(Context& context, std::string verb, std::vector<std::stri
 Task<int> checkpoint(Context& context, std::string sandbox, std::string name, std::string verb) {
   json::object body;
   if (!name.empty()) body["name"] = name;
-  CO_TRY(const json::object answer, co_await carry_out(context, target_of(sandbox, verb), std::move(body), fmt::format("taking a {} of {}", verb, sandbox)));
+  CO_TRY(const json::object answer,
+         co_await carry_out(context, target_of(sandbox, verb), std::move(body), fmt::format("taking a {} of {}", verb, sandbox)));
   context.console.result(answer, text_in(answer, "checkpoint"));
   co_return 0;
 }
@@ -100,7 +101,8 @@ Task<int> fork(Context& context, ForkOptions options) {
   CO_TRY(json::object metadata, pairs_object(options.metadata));
   if (!env.empty()) body["env"] = std::move(env);
   if (!metadata.empty()) body["metadata"] = std::move(metadata);
-  CO_TRY(const json::object answer, co_await carry_out(context, target_of(options.sandbox, "fork"), std::move(body), "forking " + options.sandbox));
+  CO_TRY(const json::object answer,
+         co_await carry_out(context, target_of(options.sandbox, "fork"), std::move(body), "forking " + options.sandbox));
   if (context.console.as_json()) {
     context.console.value(answer);
     co_return 0;
@@ -134,8 +136,9 @@ Task<int> tree(Context& context) {
     if (depth > 64) return;
     for (const json::object* node : below[parent]) {
       const std::string id = text_of(*node, "id");
-      table.add({std::string(2 * depth, ' ') + id, text_of(*node, "kind"), text_of(*node, "state") + text_of(*node, "name"), bytes_in(*node, "disk_own_bytes"),
-                 bytes_in(*node, "disk_shared_bytes"), bytes_in(*node, "memory_own_bytes"), bytes_in(*node, "memory_shared_bytes")});
+      table.add({std::string(2 * depth, ' ') + id, text_of(*node, "kind"), text_of(*node, "state") + text_of(*node, "name"),
+                 bytes_in(*node, "disk_own_bytes"), bytes_in(*node, "disk_shared_bytes"), bytes_in(*node, "memory_own_bytes"),
+                 bytes_in(*node, "memory_shared_bytes")});
       add(id, depth + 1);
     }
   };

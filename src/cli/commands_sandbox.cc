@@ -17,14 +17,17 @@ std::string describe_map(const json::object* map) {
   std::string out;
   if (map)
     for (const auto& [key, value] : *map)
-      out += fmt::format("{}{}={}", out.empty() ? "" : ",", std::string_view(key), value.is_string() ? std::string(value.get_string()) : json::serialize(value));
+      out += fmt::format("{}{}={}", out.empty() ? "" : ",", std::string_view(key),
+                         value.is_string() ? std::string(value.get_string()) : json::serialize(value));
   return out;
 }
 
 Result<json::object> create_body(const CreateOptions& options) {
   json::object body;
-  if (options.checkpoint.empty()) body["template"] = options.template_name;
-  else body["checkpoint"] = options.checkpoint;
+  if (options.checkpoint.empty())
+    body["template"] = options.template_name;
+  else
+    body["checkpoint"] = options.checkpoint;
   if (options.cpus > 0) body["cpus"] = options.cpus;
   if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;
   if (options.disk_mib > 0) body["disk_mib"] = options.disk_mib;
@@ -50,8 +53,10 @@ Task<> settle(Context& context, json::object& answer) {
   const std::string sandbox = object_of(answer, "sandbox") ? text_of(*operation, "sandbox") : std::string();
   CO_TRY(answer["operation"], co_await context.api.finish(text_of(*operation, "id")));
   if (sandbox.empty()) co_return Result<>();
-  if (auto now = co_await context.api.get(target_of(sandbox))) answer["sandbox"] = std::move(*now);
-  else answer.erase("sandbox");  // it was deleted
+  if (auto now = co_await context.api.get(target_of(sandbox)))
+    answer["sandbox"] = std::move(*now);
+  else
+    answer.erase("sandbox");  // it was deleted
   co_return Result<>();
 }
 
@@ -120,7 +125,9 @@ Task<int> show(Context& context, std::string sandbox) {
     co_return 0;
   }
   for (const auto& [key, value] : found) {
-    std::string text = value.is_string() ? std::string(value.get_string()) : value.is_object() ? describe_map(&value.get_object()) : json::serialize(value);
+    std::string text = value.is_string()   ? std::string(value.get_string())
+                       : value.is_object() ? describe_map(&value.get_object())
+                                           : json::serialize(value);
     if (!value.is_null() && !text.empty()) context.console.line(fmt::format("{:<16} {}", std::string_view(key), printable(text)));
   }
   co_return 0;

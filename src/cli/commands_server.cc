@@ -9,7 +9,9 @@ namespace {
 
 std::string operation_target(const std::string& id) { return TargetBuilder("/v1/operations").segment(id).str(); }
 
-std::string age_of(const json::object& object, std::string_view field) { return format_age(text_of(object, field), system_clock().wall_ms()); }
+std::string age_of(const json::object& object, std::string_view field) {
+  return format_age(text_of(object, field), system_clock().wall_ms());
+}
 
 std::string short_digest(const std::string& digest) { return digest.substr(0, 19); }  // "sha256:" and 12 digits
 
@@ -24,7 +26,8 @@ void print_operation(Console& console, const json::object& operation) {
   Table table({"STEP", "START", "TIME"});
   for (const json::value& item : *spans)
     if (item.is_object())
-      table.add({text_of(item.get_object(), "name"), fmt::format("{:.1f} ms", static_cast<double>(number_of(item.get_object(), "start_us")) / 1000),
+      table.add({text_of(item.get_object(), "name"),
+                 fmt::format("{:.1f} ms", static_cast<double>(number_of(item.get_object(), "start_us")) / 1000),
                  fmt::format("{:.1f} ms", static_cast<double>(number_of(item.get_object(), "duration_us")) / 1000)});
   console.line(table.text());
 }
@@ -59,12 +62,17 @@ std::string describe_bases(const json::object& t) {
 
 Task<int> list_templates(Context& context) {
   CO_TRY(const json::array templates, co_await context.api.list("/v1/templates", "templates"));
-  print_list(context.console, templates, {"TEMPLATE", "DIGEST", "CPUS", "MEMORY", "DISK", "FILES", "BASE", "AGE"}, [](const json::object& t) {
-    return std::vector<std::string>{fmt::format("{}:{}", text_of(t, "name"), text_of(t, "tag")), short_digest(text_of(t, "digest")),
-                                    std::to_string(number_of(t, "cpus")), fmt::format("{} MiB", number_of(t, "memory_mib")),
-                                    fmt::format("{} MiB", number_of(t, "disk_mib")),
-                                    format_bytes(static_cast<std::uint64_t>(number_of(t, "rootfs_bytes"))), describe_bases(t), age_of(t, "created_at")};
-  });
+  print_list(context.console, templates, {"TEMPLATE", "DIGEST", "CPUS", "MEMORY", "DISK", "FILES", "BASE", "AGE"},
+             [](const json::object& t) {
+               return std::vector<std::string>{fmt::format("{}:{}", text_of(t, "name"), text_of(t, "tag")),
+                                               short_digest(text_of(t, "digest")),
+                                               std::to_string(number_of(t, "cpus")),
+                                               fmt::format("{} MiB", number_of(t, "memory_mib")),
+                                               fmt::format("{} MiB", number_of(t, "disk_mib")),
+                                               format_bytes(static_cast<std::uint64_t>(number_of(t, "rootfs_bytes"))),
+                                               describe_bases(t),
+                                               age_of(t, "created_at")};
+             });
   co_return 0;
 }
 
@@ -75,9 +83,11 @@ Task<int> remove_template(Context& context, std::string reference) {
 }
 
 Task<int> list_operations(Context& context, std::string sandbox) {
-  CO_TRY(const json::array operations, co_await context.api.list(TargetBuilder("/v1/operations").query_if("sandbox", sandbox).str(), "operations"));
+  CO_TRY(const json::array operations,
+         co_await context.api.list(TargetBuilder("/v1/operations").query_if("sandbox", sandbox).str(), "operations"));
   print_list(context.console, operations, {"ID", "KIND", "SANDBOX", "STATE", "AGE"}, [](const json::object& o) {
-    return std::vector<std::string>{text_of(o, "id"), text_of(o, "kind"), text_of(o, "sandbox"), text_of(o, "state"), age_of(o, "created_at")};
+    return std::vector<std::string>{text_of(o, "id"), text_of(o, "kind"), text_of(o, "sandbox"), text_of(o, "state"),
+                                    age_of(o, "created_at")};
   });
   co_return 0;
 }
@@ -123,8 +133,14 @@ Task<int> list_keys(Context& context, std::string tenant) {
       for (const json::value& word : *words)
         if (word.is_string()) scopes += (scopes.empty() ? "" : ",") + std::string(word.as_string());
     const std::string expires = text_of(k, "expires_at");
-    return std::vector<std::string>{text_of(k, "id"), text_of(k, "name"), text_of(k, "prefix") + "…", text_of(k, "tenant"), scopes, age_of(k, "created_at"),
-                                    expires.empty() ? "never" : expires, text_of(k, "revoked_at").empty() ? "valid" : "revoked"};
+    return std::vector<std::string>{text_of(k, "id"),
+                                    text_of(k, "name"),
+                                    text_of(k, "prefix") + "…",
+                                    text_of(k, "tenant"),
+                                    scopes,
+                                    age_of(k, "created_at"),
+                                    expires.empty() ? "never" : expires,
+                                    text_of(k, "revoked_at").empty() ? "valid" : "revoked"};
   });
   co_return 0;
 }
@@ -142,7 +158,8 @@ Task<int> follow_events(Context& context, std::string after) {
   for (;;) {
     CO_TRY(const std::optional<http::SseEvent> event, co_await stream.next());
     if (!event) co_return 0;
-    context.console.result(event_object(*event), fmt::format("{:<8} {:<24} {}", printable(event->id), printable(event->event), printable(event->data)));
+    context.console.result(event_object(*event),
+                           fmt::format("{:<8} {:<24} {}", printable(event->id), printable(event->event), printable(event->data)));
   }
 }
 
@@ -156,7 +173,8 @@ Task<int> show_version(Context& context) {
   context.console.line(fmt::format("{:<16} space {}", "server", printable(text_of(server, "version"))));
   for (const auto& [key, value] : server)
     if (key != "version" && !value.is_null())
-      context.console.line(fmt::format("{:<16} {}", std::string_view(key), printable(value.is_string() ? std::string(value.get_string()) : json::serialize(value))));
+      context.console.line(fmt::format("{:<16} {}", std::string_view(key),
+                                       printable(value.is_string() ? std::string(value.get_string()) : json::serialize(value))));
   co_return 0;
 }
 

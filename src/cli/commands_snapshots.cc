@@ -19,7 +19,8 @@ Task<int> snapshots(Context& context, SnapshotOptions options) {
     co_return 0;
   }
   const std::int64_t every = number_of(answer, "every_s");
-  context.console.line(every == 0 ? std::string("none are taken by themselves") : fmt::format("every {} s when it is written to, the newest {} stay", every, number_of(answer, "keep")));
+  context.console.line(every == 0 ? std::string("none are taken by themselves")
+                                  : fmt::format("every {} s when it is written to, the newest {} stay", every, number_of(answer, "keep")));
   co_return 0;
 }
 

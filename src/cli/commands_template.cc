@@ -31,7 +31,9 @@ Result<std::map<std::string, std::string>> arguments_of(const std::vector<std::s
   std::map<std::string, std::string> out;
   for (const std::string& pair : pairs) {
     const std::size_t equal = pair.find('=');
-    if (equal == pair.npos || equal == 0) return fail(ErrorKind::invalid_argument, "invalid_build_arg", fmt::format("'{}' is no NAME=VALUE", pair), "write --build-arg NAME=VALUE");
+    if (equal == pair.npos || equal == 0)
+      return fail(ErrorKind::invalid_argument, "invalid_build_arg", fmt::format("'{}' is no NAME=VALUE", pair),
+                  "write --build-arg NAME=VALUE");
     out[pair.substr(0, equal)] = pair.substr(equal + 1);
   }
   return out;
@@ -42,16 +44,19 @@ Result<> add_copy(const DockerStep& step, const BuildContext& context, Prepared&
   std::vector<std::string> entries;
   for (std::size_t i = 0; i + 1 < step.args.size(); ++i) {
     auto some = context.match(step.args[i]);
-    if (!some) return fail(some.error().kind, some.error().code, fmt::format("line {}: {}", step.line, some.error().message), some.error().next);
+    if (!some)
+      return fail(some.error().kind, some.error().code, fmt::format("line {}: {}", step.line, some.error().message), some.error().next);
     entries.insert(entries.end(), some->begin(), some->end());
   }
   std::string destination = step.args.back();
   if (entries.size() > 1 && !destination.ends_with('/'))
-    return fail(ErrorKind::invalid_argument, "dockerfile", fmt::format("line {}: several sources need a folder as destination", step.line), "end it with '/'");
+    return fail(ErrorKind::invalid_argument, "dockerfile", fmt::format("line {}: several sources need a folder as destination", step.line),
+                "end it with '/'");
   if (destination == ".") destination = "./";
   for (const std::string& entry : entries) {
     TRY(PackedFiles packed, context.pack(entry));
-    steps.push_back(json::object{{"type", "COPY"}, {"args", json::array{entry, destination, step.owner, step.mode}}, {"filesHash", packed.digest}});
+    steps.push_back(
+        json::object{{"type", "COPY"}, {"args", json::array{entry, destination, step.owner, step.mode}}, {"filesHash", packed.digest}});
     out.files.push_back(std::move(packed));
   }
   return {};
@@ -60,7 +65,9 @@ Result<> add_copy(const DockerStep& step, const BuildContext& context, Prepared&
 Result<> add_dockerfile(const ServerBuildOptions& options, Prepared& out, json::array& steps) {
   const fs::path file = options.dockerfile.empty() ? options.context / "Dockerfile" : options.dockerfile;
   auto text = read_file(file, 1 << 20);
-  if (!text) return fail(ErrorKind::not_found, "no_dockerfile", fmt::format("{} cannot be read: {}", file.string(), text.error().message), "name it with -f, or build with --from or --image");
+  if (!text)
+    return fail(ErrorKind::not_found, "no_dockerfile", fmt::format("{} cannot be read: {}", file.string(), text.error().message),
+                "name it with -f, or build with --from or --image");
   TRY(const auto arguments, arguments_of(options.arguments));
   TRY(const Dockerfile parsed, parse_dockerfile(*text, arguments));
   TRY(const BuildContext context, BuildContext::open(options.context));
@@ -97,7 +104,9 @@ Result<Prepared> prepare(const ServerBuildOptions& options, Console& console) {
   json::array steps;
   const bool file_given = !options.dockerfile.empty();
   if (!options.image.empty()) {
-    if (file_given || !options.parent.empty()) return fail(ErrorKind::invalid_argument, "invalid_build", "--image stands alone", "build from the image first, then from that template");
+    if (file_given || !options.parent.empty())
+      return fail(ErrorKind::invalid_argument, "invalid_build", "--image stands alone",
+                  "build from the image first, then from that template");
     const bool remote = options.image.starts_with("docker://");
     TRY(PackedFiles packed, remote ? pull(options.image, console) : pack_image(options.image));
     out.body["image"] = packed.digest;
@@ -147,12 +156,15 @@ Task<json::object> follow(Context& context, std::string build) {
   EventStream events(context.api, TargetBuilder("/v1/builds").segment(build).str() + "/logs", options);
   for (;;) {
     CO_TRY(const std::optional<http::SseEvent> event, co_await events.next());
-    if (!event) co_return fail(ErrorKind::unavailable, "build_log_lost", "the build's log ended without its end", "see 'space template builds'");
+    if (!event)
+      co_return fail(ErrorKind::unavailable, "build_log_lost", "the build's log ended without its end", "see 'space template builds'");
     CO_TRY(json::object data, parse_json_object(event->data));
     if (event->event == "end") co_return data;
     if (event->event != "log") continue;
-    if (context.console.as_json()) context.console.value(data);
-    else context.console.note(printable(text_of(data, "message")));
+    if (context.console.as_json())
+      context.console.value(data);
+    else
+      context.console.note(printable(text_of(data, "message")));
   }
 }
 
@@ -162,7 +174,8 @@ Error error_of(const json::object& build) {
   const std::string step = text_of(build, "failed_step");
   const bool number = !step.empty() && step.find_first_not_of("0123456789") == std::string::npos;
   const ErrorKind kind = text_of(build, "state") == "cancelled" ? ErrorKind::cancelled : ErrorKind::invalid_argument;
-  return {kind, text_of(*error, "code"), (number ? fmt::format("step {}: ", step) : std::string()) + text_of(*error, "message"), text_of(*error, "next")};
+  return {kind, text_of(*error, "code"), (number ? fmt::format("step {}: ", step) : std::string()) + text_of(*error, "message"),
+          text_of(*error, "next")};
 }
 
 }  // namespace
@@ -187,11 +200,14 @@ Task<int> publish_template(Context& context, std::string source, std::string nam
   auto answer = co_await context.api.send("POST", "/v1/templates", std::move(body));
   // Making its base may take longer than an answer is waited for; the server goes on, and the template appears when it is done.
   const std::string target = TargetBuilder("/v1/templates").segment(name.find(':') == name.npos ? name + ":latest" : name).str();
-  for (const auto end = std::chrono::steady_clock::now() + kPublishing; !answer && is_late(answer.error()) && std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + kPublishing;
+       !answer && is_late(answer.error()) && std::chrono::steady_clock::now() < end;) {
     co_await sleep_for(std::chrono::seconds(2));
     auto there = co_await context.api.get(target);
-    if (there) answer = std::move(there);
-    else if (there.error().kind != ErrorKind::not_found) answer = std::move(there);
+    if (there)
+      answer = std::move(there);
+    else if (there.error().kind != ErrorKind::not_found)
+      answer = std::move(there);
   }
   if (!answer) co_return fail(std::move(answer).error());
   const json::object made = std::move(*answer);
@@ -209,7 +225,8 @@ Task<int> list_builds(Context& context) {
   for (const json::value& item : builds) {
     if (!item.is_object()) continue;
     const json::object& one = item.get_object();
-    table.add({text_of(one, "id"), text_of(one, "template"), text_of(one, "state"), format_age(text_of(one, "created_at"), system_clock().wall_ms())});
+    table.add({text_of(one, "id"), text_of(one, "template"), text_of(one, "state"),
+               format_age(text_of(one, "created_at"), system_clock().wall_ms())});
   }
   context.console.line(table.text());
   co_return 0;

@@ -10,12 +10,12 @@
 namespace space::cli {
 
 struct ServerBuildOptions {
-  std::string tag;                       // NAME or NAME:TAG of the result
-  std::filesystem::path context = ".";   // where COPY's files lie
-  std::filesystem::path dockerfile;      // "": <context>/Dockerfile, unless parent or image is given
-  std::string parent;                    // --from NAME
-  std::string image;                     // --image: a file, a folder, or docker://REFERENCE
-  std::vector<std::string> arguments;    // NAME=VALUE
+  std::string tag;                      // NAME or NAME:TAG of the result
+  std::filesystem::path context = ".";  // where COPY's files lie
+  std::filesystem::path dockerfile;     // "": <context>/Dockerfile, unless parent or image is given
+  std::string parent;                   // --from NAME
+  std::string image;                    // --image: a file, a folder, or docker://REFERENCE
+  std::vector<std::string> arguments;   // NAME=VALUE
   std::string start, ready;
   std::uint32_t cpus = 0, memory_mib = 0, disk_mib = 0;
   bool no_cache = false;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::chrono::seconds kWait{120};
 
-Task<json::array> volumes(Context& context) { return context.api.list(TargetBuilder("/v1/sandboxes").query("metadata.space.kind", "volume").str(), "sandboxes"); }
+Task<json::array> volumes(Context& context) {
+  return context.api.list(TargetBuilder("/v1/sandboxes").query("metadata.space.kind", "volume").str(), "sandboxes");
+}
 
 std::string name_of(const json::object& volume) {
   const json::object* labels = object_of(volume, "metadata");
@@ -65,7 +67,9 @@ Task<int> remove_volumes(Context& context, std::vector<std::string> wanted) {
   std::vector<std::string> ids;
   for (const std::string& one : wanted) {
     ids.push_back(find(all, one));
-    if (ids.back().empty()) co_return fail(ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume \"{}\" of yours", printable(one)), "see what there is: space volume ls");
+    if (ids.back().empty())
+      co_return fail(ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume \"{}\" of yours", printable(one)),
+                     "see what there is: space volume ls");
   }
   co_return co_await remove(context, std::move(ids), false);
 }

@@ -17,7 +17,8 @@ struct Entry {
 
 void collect(const CLI::App& app, const std::string& path, std::vector<Entry>& out) {
   Entry entry{path, "", {}, {}, false};
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App* s) { return s->get_parent()->get_parent() != nullptr || !s->get_group().empty(); })) {
+  for (const CLI::App* sub :
+       app.get_subcommands([](const CLI::App* s) { return s->get_parent()->get_parent() != nullptr || !s->get_group().empty(); })) {
     entry.commands.push_back(sub);
     entry.words += (entry.words.empty() ? "" : " ") + sub->get_name();
   }
@@ -36,7 +37,8 @@ std::string bash_script(const std::vector<Entry>& entries) {
   std::string cases, paths = "|";
   for (const Entry& e : entries) {
     paths += e.path + "|";
-    cases += fmt::format("    \"{}\") words=\"{}\"{} ;;\n", e.path, e.words, e.takes_sandbox ? "; words=\"$words $(space ls -q 2>/dev/null)\"" : "");
+    cases += fmt::format("    \"{}\") words=\"{}\"{} ;;\n", e.path, e.words,
+                         e.takes_sandbox ? "; words=\"$words $(space ls -q 2>/dev/null)\"" : "");
   }
   return fmt::format(R"(_space() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" paths="{paths}" path="" words="" next i
@@ -67,7 +69,8 @@ std::string fish_script(const std::vector<Entry>& entries) {
     for (const CLI::App* sub : e.commands)
       out += fmt::format("complete -c space -n {} -a {} -d {}\n", quoted(condition), sub->get_name(), quoted(sub->get_description()));
     for (const CLI::Option* option : e.options)
-      out += fmt::format("complete -c space -n {} -l {} -d {}\n", quoted(condition), option->get_lnames().front(), quoted(option->get_description()));
+      out += fmt::format("complete -c space -n {} -l {} -d {}\n", quoted(condition), option->get_lnames().front(),
+                         quoted(option->get_description()));
     if (e.takes_sandbox) out += fmt::format("complete -c space -n {} -a '(space ls -q 2>/dev/null)'\n", quoted(condition));
     if (e.path == "cp") out += fmt::format("complete -c space -n {} -F\n", quoted(condition));
   }

@@ -20,13 +20,28 @@ using confine::Allowed;
 namespace fs = std::filesystem;
 
 // Of every role: its own descriptors' limit, memory files and pages that are not swapped out (libsodium), and what `enclose` needs.
-constexpr const char* kOfRoles[] = {"bind", "connect", "prlimit64", "setrlimit", "memfd_create", "mlock", "munlock", "signalfd4", "pipe", "pipe2", "dup2", "tgkill",
-                                    "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
+constexpr const char* kOfRoles[] = {"bind",
+                                    "connect",
+                                    "prlimit64",
+                                    "setrlimit",
+                                    "memfd_create",
+                                    "mlock",
+                                    "munlock",
+                                    "signalfd4",
+                                    "pipe",
+                                    "pipe2",
+                                    "dup2",
+                                    "tgkill",
+                                    "landlock_create_ruleset",
+                                    "landlock_add_rule",
+                                    "landlock_restrict_self"};
 // Of a role that was started as root and gives that up.
 constexpr const char* kOfRoot[] = {"setgroups", "setresuid", "setresgid"};
 constexpr unsigned long kAtMark = 0x8905;  // SIOCATMARK (asm-generic/sockios.h)
 
-bool is_confined(Role role, const ServerSettings& settings) { return role != Role::warden && !(role == Role::node && settings.driver == "sim"); }
+bool is_confined(Role role, const ServerSettings& settings) {
+  return role != Role::warden && !(role == Role::node && settings.driver == "sim");
+}
 
 Result<> load_filter(Role role) {
   confine::Filter filter;
@@ -43,7 +58,8 @@ Result<> load_filter(Role role) {
   } else {  // node has qemu-img make a base's empty disk, egress starts its workers
     filter.allow(confine::kPrograms);
     filter.allow_processes();
-    filter.allow_sockets(role == Role::node ? std::initializer_list<int>{AF_UNIX} : std::initializer_list<int>{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
+    filter.allow_sockets(role == Role::node ? std::initializer_list<int>{AF_UNIX}
+                                            : std::initializer_list<int>{AF_UNIX, AF_INET, AF_INET6, AF_NETLINK});
     filter.allow("ioctl");  // of node: userfaultfd, page tables, clones of files
   }
   filter.refuse(confine::kPrograms, EPERM);  // what is not allowed above
@@ -74,12 +90,16 @@ void add_programs(std::vector<Allowed>& out) {
 }
 
 std::vector<Allowed> paths_of(Role role, const ServerSettings& s) {
-  std::vector<Allowed> out = {{"/dev/null", confine::kReadWrite}, {"/dev/urandom", confine::kReadFile}, {"/etc/ssl", confine::kRead, false}, {"/sys/devices/system", confine::kRead, false}};
+  std::vector<Allowed> out = {{"/dev/null", confine::kReadWrite},
+                              {"/dev/urandom", confine::kReadFile},
+                              {"/etc/ssl", confine::kRead, false},
+                              {"/sys/devices/system", confine::kRead, false}};
 #ifdef SPACE_SANITIZED
   out.push_back({"/proc", confine::kRead});
 #endif
   switch (role) {
-    case Role::warden: break;
+    case Role::warden:
+      break;
     case Role::api:
       out.push_back({s.data_dir / "control", confine::kKeep});
       out.push_back({s.run_dir / "api", confine::kKeep, false});
@@ -128,7 +148,8 @@ Result<> confine(Role role, const ServerSettings& settings) {
 
 Result<> enclose(Role role, const ServerSettings& settings) {
   if (!is_confined(role, settings) || settings.without_filters) return {};
-  return confine::enter_landlock(paths_of(role, settings), role == Role::api ? confine::Tcp::none : confine::Tcp::connect);  // to guests, to the outside
+  return confine::enter_landlock(paths_of(role, settings),
+                                 role == Role::api ? confine::Tcp::none : confine::Tcp::connect);  // to guests, to the outside
 }
 
 }  // namespace space::cli

@@ -24,7 +24,8 @@ Result<std::string> key_from(const std::filesystem::path& file) {
 
 Result<Connection> parse_url(const std::string& url) {
   const auto refuse = [&] {
-    return fail(ErrorKind::invalid_argument, "bad_url", fmt::format("\"{}\" is not the address of a server", url), "write http://127.0.0.1:7070");
+    return fail(ErrorKind::invalid_argument, "bad_url", fmt::format("\"{}\" is not the address of a server", url),
+                "write http://127.0.0.1:7070");
   };
   Connection out;
   out.tls = url.starts_with("https://");

@@ -8,8 +8,8 @@
 
 namespace space::cli {
 
-struct ConnectionOptions {  // from the command line; "" when not given
-  std::string url;          // else SPACE_URL, else http://127.0.0.1:7070
+struct ConnectionOptions {         // from the command line; "" when not given
+  std::string url;                 // else SPACE_URL, else http://127.0.0.1:7070
   std::filesystem::path key_file;  // else SPACE_API_KEY (the key itself), else SPACE_KEY_FILE, else <data dir>/first.key
   std::filesystem::path data_dir;  // else /var/lib/space
   std::filesystem::path ca_file;   // else SPACE_CA_FILE, else the system's

@@ -154,8 +154,8 @@ void ProgressBar::draw() {
   const auto filled = static_cast<std::size_t>(part * kWidth);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
   const auto speed = static_cast<std::uint64_t>(static_cast<double>(done_) / std::max(seconds, 0.001));
-  fmt::print(stderr, "\r\x1b[K{} [{}{}] {:3.0f} %  {}  {}/s", printable(title_), std::string(filled, '#'), std::string(kWidth - filled, ' '), part * 100,
-             format_bytes(done_), format_bytes(speed));
+  fmt::print(stderr, "\r\x1b[K{} [{}{}] {:3.0f} %  {}  {}/s", printable(title_), std::string(filled, '#'),
+             std::string(kWidth - filled, ' '), part * 100, format_bytes(done_), format_bytes(speed));
   std::fflush(stderr);
 }
 

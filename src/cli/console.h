@@ -19,11 +19,11 @@ class Console {
  public:
   explicit Console(bool as_json) : json_(as_json) {}
   bool as_json() const { return json_; }
-  void line(std::string_view text);              // to standard output
-  void note(std::string_view text);              // to standard error
-  void value(const json::value& value);          // one line of JSON to standard output
+  void line(std::string_view text);                              // to standard output
+  void note(std::string_view text);                              // to standard error
+  void value(const json::value& value);                          // one line of JSON to standard output
   void result(const json::value& value, std::string_view text);  // the one with --json, else the other
-  void error(const Error& error);                // "space: message (code)" and the next step; with --json an object
+  void error(const Error& error);                                // "space: message (code)" and the next step; with --json an object
 
  private:
   bool json_;
@@ -43,9 +43,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string printable(std::string_view text);   // control bytes and broken UTF-8 as \xNN
+std::string printable(std::string_view text);  // control bytes and broken UTF-8 as \xNN
 std::size_t display_width(std::string_view utf8);
-std::string format_bytes(std::uint64_t bytes);  // "1.5 MiB"
+std::string format_bytes(std::uint64_t bytes);                          // "1.5 MiB"
 std::string format_age(std::string_view rfc3339, std::int64_t now_ms);  // "3m"; "" when it is no time
 
 // A moving sign with a text while something takes its time; nothing when standard error is no terminal. Gone when destroyed.

@@ -16,7 +16,9 @@ TEST(Table, AlignsColumnsByWhatIsSeen) {
 
 TEST(Printable, LeavesNothingThatDrivesATerminal) {
   EXPECT_EQ(printable("a\x1b[2Jb\r\n"), "a\\x1b[2Jb\\x0d\\x0a");
-  EXPECT_EQ(printable("\xc2\x9b" "2J"), "\\x9b2J");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J"),
+            "\\x9b2J");
   EXPECT_EQ(printable("caf\xe9"), "caf\\xe9");
   EXPECT_EQ(printable("ü 日本"), "ü 日本");
 }
@@ -36,7 +38,8 @@ TEST(Copy, KnowsARemotePath) {
   ASSERT_TRUE(remote);
   EXPECT_EQ(remote->sandbox, id);
   EXPECT_EQ(remote->path, "/tmp/a:b");
-  for (const std::string& local : {std::string("file"), std::string("./") + id + ":/x", std::string("c:/x"), id}) EXPECT_FALSE(parse_remote(local)) << local;
+  for (const std::string& local : {std::string("file"), std::string("./") + id + ":/x", std::string("c:/x"), id})
+    EXPECT_FALSE(parse_remote(local)) << local;
 }
 
 TEST(Copy, ANameFromAGuestCannotLeaveItsFolder) {

@@ -18,7 +18,8 @@ std::optional<RemotePath> parse_remote(std::string_view text) {
 }
 
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name != "." && name != ".." && name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
 }
 
 Task<int> copy(Context& context, CopyOptions options) {
@@ -41,7 +42,8 @@ Task<int> copy(Context& context, CopyOptions options) {
   co_return 0;
 }
 
-Copier::Copier(Context& context, std::string sandbox, std::string user) : context_(context), sandbox_(std::move(sandbox)), user_(std::move(user)) {}
+Copier::Copier(Context& context, std::string sandbox, std::string user)
+    : context_(context), sandbox_(std::move(sandbox)), user_(std::move(user)) {}
 
 std::string Copier::target(std::string_view call, std::string_view path) const {
   TargetBuilder out("/v1/sandboxes");

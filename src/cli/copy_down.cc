@@ -20,7 +20,8 @@ Result<std::string> name_of(const json::object& entry) {
   const std::string encoded = text_of(entry, "name_base64");
   const auto decoded = encoded.empty() ? std::optional(text_of(entry, "name")) : base64_decode(encoded);
   if (!decoded || !is_plain_name(*decoded))
-    return fail(ErrorKind::invalid_argument, "bad_name", fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
+    return fail(ErrorKind::invalid_argument, "bad_name",
+                fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
   return *decoded;
 }
 
@@ -47,7 +48,9 @@ Result<> make_local_folder(const fs::path& path) {
 Task<> Copier::down(std::string from, fs::path to) {
   const std::string place = from.empty() ? "." : from;
   CO_TRY(const auto entry, co_await stat(place));
-  if (!entry) co_return fail(ErrorKind::not_found, "no_such_file", fmt::format("{} is not in the sandbox", from), "a path that is not absolute begins in the user's home");
+  if (!entry)
+    co_return fail(ErrorKind::not_found, "no_such_file", fmt::format("{} is not in the sandbox", from),
+                   "a path that is not absolute begins in the user's home");
   std::error_code ignored;
   if (fs::is_directory(to, ignored) || to.string().ends_with('/')) {
     const std::string name = last_segment(from);

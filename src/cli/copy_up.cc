@@ -43,7 +43,8 @@ std::string octal(mode_t mode) { return fmt::format("{:04o}", mode & 07777); }
 Task<> Copier::up(fs::path from, std::string to) {
   CO_TRY(const Local source, look(from, true));
   const bool folder = S_ISDIR(source.info.st_mode);
-  if (!folder && !S_ISREG(source.info.st_mode)) co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder", "copy what it leads to");
+  if (!folder && !S_ISREG(source.info.st_mode))
+    co_return fail(ErrorKind::invalid_argument, "not_a_file", from.string() + " is neither a file nor a folder", "copy what it leads to");
   // Like cp: into a folder that is there, else under the new name.
   const std::string place = to.empty() ? "." : to;
   CO_TRY(auto there, co_await stat(place));
@@ -110,7 +111,8 @@ Task<> Copier::upload_file(fs::path from, std::string to) {
     const auto read = [&] { return ::read(file.get(), piece.data(), want); };
     const ssize_t count = co_await context_.pool.run(read);
     if (count < 0) co_return fail_errno(errno, "read " + from.string());
-    if (count == 0) co_return fail(ErrorKind::conflict, "file_changed", from.string() + " became shorter while it was read", "copy it again");
+    if (count == 0)
+      co_return fail(ErrorKind::conflict, "file_changed", from.string() + " became shorter while it was read", "copy it again");
     const auto bytes = as_bytes(piece).first(static_cast<std::size_t>(count));
     if (auto written = co_await stream->write(bytes); !written) break;  // the answer says why
     sent += static_cast<std::uint64_t>(count);
@@ -144,7 +146,9 @@ Task<> Copier::upload_link(fs::path from, std::string to) {
     if (!event) break;
     if (event->event != "exit") continue;
     CO_TRY(const json::object exit, parse_json_object(event->data));
-    if (number_of(exit, "code", 1) != 0) co_return fail(ErrorKind::invalid_argument, "link_failed", fmt::format("the guest could not make the link {}", to), "see whether something is in its place, and whether the user may write there");
+    if (number_of(exit, "code", 1) != 0)
+      co_return fail(ErrorKind::invalid_argument, "link_failed", fmt::format("the guest could not make the link {}", to),
+                     "see whether something is in its place, and whether the user may write there");
   }
   ++result_.files;
   co_return Result<>();

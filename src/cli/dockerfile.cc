@@ -48,14 +48,17 @@ Result<std::vector<Line>> instructions(std::string_view text) {
     ++number;
     const std::string_view bare = trim(line);
     if (bare.starts_with('#')) {
-      if (out.empty() && upper(bare).find("ESCAPE=") != std::string::npos) return refuse(number, "another escape character", "write the file with backslashes");
+      if (out.empty() && upper(bare).find("ESCAPE=") != std::string::npos)
+        return refuse(number, "another escape character", "write the file with backslashes");
       continue;
     }
     if (bare.empty()) continue;
     const bool more = bare.ends_with('\\');
     const std::string_view part = more ? bare.substr(0, bare.size() - 1) : bare;
-    if (open) out.back().text += std::string(" ") + std::string(part);
-    else out.push_back({number, std::string(part)});
+    if (open)
+      out.back().text += std::string(" ") + std::string(part);
+    else
+      out.push_back({number, std::string(part)});
     open = more;
   }
   return out;
@@ -74,8 +77,10 @@ Result<std::vector<std::string>> words(const Line& line, std::string_view text) 
       word += text[++i];
       any = true;
     } else if (quote != 0) {
-      if (c == quote) quote = 0;
-      else word += quote == '\'' && c == '$' ? std::string("\\$") : std::string(1, c);
+      if (c == quote)
+        quote = 0;
+      else
+        word += quote == '\'' && c == '$' ? std::string("\\$") : std::string(1, c);
     } else if (c == '"' || c == '\'') {
       quote = c;
       any = true;
@@ -158,8 +163,10 @@ class Reader {
     // As in every sandbox, unless the file says otherwise.
     if (!has_user_) out_.steps.push_back({0, "USER", {"user"}, "", ""});
     if (!has_folder_) out_.steps.push_back({0, "WORKDIR", {"/home/user"}, "", ""});
-    if (!entrypoint_.empty()) out_.start = entrypoint_ + (cmd_is_list_ && entrypoint_is_list_ && !cmd_.empty() ? " " + cmd_ : "");
-    else out_.start = cmd_;
+    if (!entrypoint_.empty())
+      out_.start = entrypoint_ + (cmd_is_list_ && entrypoint_is_list_ && !cmd_.empty() ? " " + cmd_ : "");
+    else
+      out_.start = cmd_;
     return std::move(out_);
   }
 
@@ -187,7 +194,8 @@ class Reader {
       std::size_t begin = i + (braced ? 2 : 1), end = begin;
       while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) ++end;
       const std::string name(text.substr(begin, end - begin));
-      if (braced && (end >= text.size() || text[end] != '}')) return refuse(line.number, "a variable with more than its name", "write ${NAME} or $NAME");
+      if (braced && (end >= text.size() || text[end] != '}'))
+        return refuse(line.number, "a variable with more than its name", "write ${NAME} or $NAME");
       if (name.empty()) {
         out += text[i];
         continue;
@@ -200,10 +208,13 @@ class Reader {
   }
 
   Result<> from(const Line& line, std::string_view rest) {
-    if (!out_.parent.empty()) return refuse(line.number, "a second FROM", "build one template, then another from it; COPY --from is not there");
+    if (!out_.parent.empty())
+      return refuse(line.number, "a second FROM", "build one template, then another from it; COPY --from is not there");
     TRY(const auto parts, words(line, rest));
-    if (parts.empty() || parts[0].starts_with("--")) return refuse(line.number, "FROM with an option or without a name", "write FROM and the name of a template");
-    if (parts.size() != 1 && !(parts.size() == 3 && upper(parts[1]) == "AS")) return refuse(line.number, "FROM takes one name", "write FROM NAME or FROM NAME:TAG");
+    if (parts.empty() || parts[0].starts_with("--"))
+      return refuse(line.number, "FROM with an option or without a name", "write FROM and the name of a template");
+    if (parts.size() != 1 && !(parts.size() == 3 && upper(parts[1]) == "AS"))
+      return refuse(line.number, "FROM takes one name", "write FROM NAME or FROM NAME:TAG");
     TRY(out_.parent, substituted(line, parts[0]));
     if (out_.parent == "scratch") return refuse(line.number, "FROM scratch", "begin with a template: 'space template ls' lists them");
     // Docker begins as root in /.
@@ -222,10 +233,12 @@ class Reader {
       const auto given = arguments_.find(name);
       used_.insert(name);
       std::optional<std::string> value;
-      if (given != arguments_.end()) value = given->second;
+      if (given != arguments_.end())
+        value = given->second;
       else if (equal != part.npos) {
         TRY(value, substituted(line, std::string_view(part).substr(equal + 1)));
-      } else if (const auto before = values_.find(name); before != values_.end()) value = before->second;
+      } else if (const auto before = values_.find(name); before != values_.end())
+        value = before->second;
       if (!value) continue;
       values_[name] = *value;
       if (!out_.parent.empty()) out_.steps.push_back({line.number, "ENV", {name, escaped(*value)}, "", ""});
@@ -286,8 +299,9 @@ class Reader {
       } else if (option.starts_with("--chmod=")) {
         step.mode = option.substr(8);
       } else {
-        return refuse(line.number, fmt::format("{} with {}", word, option.substr(0, 40)),
-                      option.starts_with("--from") ? "build that part as a template of its own, or COPY its files from the context" : "leave it out");
+        return refuse(
+            line.number, fmt::format("{} with {}", word, option.substr(0, 40)),
+            option.starts_with("--from") ? "build that part as a template of its own, or COPY its files from the context" : "leave it out");
       }
     }
     auto list = exec_form(rest);
@@ -297,7 +311,8 @@ class Reader {
     if (list->size() < 2) return refuse(line.number, fmt::format("{} needs a source and a destination", word), "write both");
     for (std::size_t i = 0; i + 1 < list->size(); ++i) {
       TRY(std::string source, substituted(line, (*list)[i]));
-      if (source.find("://") != source.npos || source.starts_with("git@")) return refuse(line.number, "ADD from a network", "use RUN curl -fsSLO URL");
+      if (source.find("://") != source.npos || source.starts_with("git@"))
+        return refuse(line.number, "ADD from a network", "use RUN curl -fsSLO URL");
       static const std::set<std::string, std::less<>> kArchives{".tar", ".tgz", ".txz", ".tbz2", ".tar.gz", ".tar.xz", ".tar.bz2"};
       if (word == "ADD" && std::any_of(kArchives.begin(), kArchives.end(), [&](const std::string& end) { return source.ends_with(end); }))
         return refuse(line.number, "ADD of an archive, which Docker would unpack", "use COPY, then RUN tar -xf");
@@ -316,7 +331,8 @@ class Reader {
       TRY(value, substituted(line, value));
       value = value.substr(0, value.find(':'));
       if (value == "0") value = "root";
-      if (!value.empty() && std::isdigit(static_cast<unsigned char>(value[0]))) return refuse(line.number, "USER by number", "name the user");
+      if (!value.empty() && std::isdigit(static_cast<unsigned char>(value[0])))
+        return refuse(line.number, "USER by number", "name the user");
     }
     has = true;
     out_.steps.push_back({line.number, word, {std::move(value)}, "", ""});
@@ -342,7 +358,9 @@ class Reader {
 }  // namespace
 
 std::string shell_quoted(std::string_view text) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::string_view("_-./:=,@%+").find(static_cast<char>(c)) != std::string_view::npos; };
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_-./:=,@%+").find(static_cast<char>(c)) != std::string_view::npos;
+  };
   if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return std::string(text);
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);

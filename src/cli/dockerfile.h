@@ -12,16 +12,16 @@
 namespace space::cli {
 
 struct DockerStep {
-  std::size_t line = 0;              // from 1
-  std::string type;                  // RUN, COPY, ENV, WORKDIR, USER
-  std::vector<std::string> args;     // of COPY: sources…, destination
-  std::string owner, mode;           // of COPY
+  std::size_t line = 0;           // from 1
+  std::string type;               // RUN, COPY, ENV, WORKDIR, USER
+  std::vector<std::string> args;  // of COPY: sources…, destination
+  std::string owner, mode;        // of COPY
 };
 
 struct Dockerfile {
-  std::string parent;                // what FROM names
-  std::vector<DockerStep> steps;     // with the user and the folder that Docker begins with, and those of a sandbox at the end
-  std::string start;                 // ENTRYPOINT and CMD as one line for the shell; "": none
+  std::string parent;             // what FROM names
+  std::vector<DockerStep> steps;  // with the user and the folder that Docker begins with, and those of a sandbox at the end
+  std::string start;              // ENTRYPOINT and CMD as one line for the shell; "": none
 };
 
 // `arguments` replace the defaults of ARG; one that no ARG names is refused. invalid_argument/dockerfile, naming the line.

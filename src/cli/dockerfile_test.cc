@@ -22,14 +22,16 @@ std::vector<std::string> shown(const Dockerfile& file) {
 }
 
 TEST(DockerfileTest, BecomesSteps) {
-  const auto file = parse_dockerfile("# syntax=docker/dockerfile:1\nARG TAG=latest\nFROM base:$TAG AS one\n"
-                                     "ENV A=1 B=\"two words\" \\\n  # a comment inside\n  C='$A'\nENV OLD style value\nRUN apt-get update && \\\n    true\n"
-                                     "RUN [\"printf\", \"it's\"]\nCOPY --chown=bob a.txt dir /app/\nWORKDIR /app\nCMD [\"python3\", \"-m\", \"http.server\"]\n",
-                                     {});
+  const auto file = parse_dockerfile(
+      "# syntax=docker/dockerfile:1\nARG TAG=latest\nFROM base:$TAG AS one\n"
+      "ENV A=1 B=\"two words\" \\\n  # a comment inside\n  C='$A'\nENV OLD style value\nRUN apt-get update && \\\n    true\n"
+      "RUN [\"printf\", \"it's\"]\nCOPY --chown=bob a.txt dir /app/\nWORKDIR /app\nCMD [\"python3\", \"-m\", \"http.server\"]\n",
+      {});
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(file->parent, "base:latest");
-  EXPECT_THAT(shown(*file), ElementsAre("USER [root]", "WORKDIR [/]", "ENV [A] [1] [B] [two words] [C] [\\$A]", "ENV [OLD] [style value]", "RUN [apt-get update &&  true]",
-                                        "RUN [printf 'it'\\''s']", "COPY [a.txt] [dir] [/app/] owner bob", "WORKDIR [/app]", "USER [user]"));
+  EXPECT_THAT(shown(*file), ElementsAre("USER [root]", "WORKDIR [/]", "ENV [A] [1] [B] [two words] [C] [\\$A]", "ENV [OLD] [style value]",
+                                        "RUN [apt-get update &&  true]", "RUN [printf 'it'\\''s']", "COPY [a.txt] [dir] [/app/] owner bob",
+                                        "WORKDIR [/app]", "USER [user]"));
   EXPECT_EQ(file->start, "python3 -m http.server");
 }
 

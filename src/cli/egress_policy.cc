@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t kFileLimit = 4 << 20;
 
 bool is_preset_name(std::string_view name) {
-  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+  return !name.empty() && name.size() <= 64 &&
+         std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
 }
 
 bool is_file_word(const std::string& word) {
@@ -25,7 +26,9 @@ bool is_file_word(const std::string& word) {
 Result<json::object> read_settings(const std::string& path) {
   TRY(const std::string text, read_file(path, kFileLimit));
   auto parsed = parse_json_object(text, kFileLimit);
-  if (!parsed) return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("{}: {}", path, parsed.error().message), "see docs/network.md for what a policy holds");
+  if (!parsed)
+    return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("{}: {}", path, parsed.error().message),
+                "see docs/network.md for what a policy holds");
   if (parsed->contains("mode")) return json::object{{"policy", std::move(*parsed)}};
   parsed->erase("description");
   return std::move(*parsed);
@@ -62,11 +65,14 @@ Result<fs::path> find_presets() {
       if (fs::is_directory(path, error) && fs::exists(path / "README.md", error)) return path;
       tried += " " + path.string();
     }
-  return fail(ErrorKind::not_found, "presets_missing", "presets/ is not there; tried" + tried, "install SPACE again, or run it from its source tree");
+  return fail(ErrorKind::not_found, "presets_missing", "presets/ is not there; tried" + tried,
+              "install SPACE again, or run it from its source tree");
 }
 
 Result<Preset> read_preset(const fs::path& folder, std::string_view name) {
-  const auto unknown = [&] { return fail(ErrorKind::not_found, "preset_not_found", fmt::format("there is no preset {}", name), "list them: space egress preset ls"); };
+  const auto unknown = [&] {
+    return fail(ErrorKind::not_found, "preset_not_found", fmt::format("there is no preset {}", name), "list them: space egress preset ls");
+  };
   if (!is_preset_name(name)) return unknown();
   const auto text = read_file(folder / (std::string(name) + ".json"), kFileLimit);
   if (!text) return unknown();
@@ -106,7 +112,8 @@ Result<json::object> egress_settings(const std::vector<std::string>& words) {
       parts.push_back({{"policy", std::move(preset.policy)}});
     }
   }
-  if (parts.empty()) return fail(ErrorKind::invalid_argument, "no_policy", "no policy was given", "write none, open, a preset's name or a file");
+  if (parts.empty())
+    return fail(ErrorKind::invalid_argument, "no_policy", "no policy was given", "write none, open, a preset's name or a file");
   if (parts.size() == 1) return std::move(parts.front());
   json::object policy{{"mode", "allowlist"}, {"rules", json::array()}};
   json::object out;
@@ -117,7 +124,8 @@ Result<json::object> egress_settings(const std::vector<std::string>& words) {
     if (one && one->is_object()) {
       const json::value* mode = one->get_object().if_contains("mode");
       if (mode && *mode != "allowlist")
-        return fail(ErrorKind::invalid_argument, "no_policy", "none and open cannot be merged with anything", "give either one of them, or allowlists");
+        return fail(ErrorKind::invalid_argument, "no_policy", "none and open cannot be merged with anything",
+                    "give either one of them, or allowlists");
       merge_rules(policy, one->get_object(), ids);
     }
     if (const json::value* limits = part.if_contains("limits")) out["limits"] = *limits;

@@ -14,8 +14,10 @@ bool may_pass(const Error& error) {
     case ErrorKind::unavailable:
     case ErrorKind::deadline_exceeded:
     case ErrorKind::resource_exhausted:
-    case ErrorKind::internal: return true;
-    default: return false;
+    case ErrorKind::internal:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -75,7 +77,8 @@ Task<std::optional<http::SseEvent>> EventStream::next() {
     }
     stream_.reset();
     if (cancelled_) continue;
-    if (!may_pass(moved.error()) || std::chrono::steady_clock::now() - lost_since > options_.patience) co_return tl::unexpected(moved.error());
+    if (!may_pass(moved.error()) || std::chrono::steady_clock::now() - lost_since > options_.patience)
+      co_return tl::unexpected(moved.error());
     co_await sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(2'000));
   }

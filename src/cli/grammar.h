@@ -28,12 +28,12 @@ void add_life_commands(CLI::App& app, CommandLine& line);  // pause, suspend, ch
 void add_update_command(CLI::App& app, CommandLine& line);
 void add_snapshot_commands(CLI::App& app, CommandLine& line);
 void add_process_commands(CLI::App& app, CommandLine& line);
-void add_store_commands(CLI::App& app, CommandLine& line);  // gc, store verify, backup, restore-backup
-void add_network_commands(CLI::App& app, CommandLine& line);  // egress, credentials, ports
-void add_redteam_command(CLI::App& app, CommandLine& line);  // hands over to tests/adversarial
+void add_store_commands(CLI::App& app, CommandLine& line);           // gc, store verify, backup, restore-backup
+void add_network_commands(CLI::App& app, CommandLine& line);         // egress, credentials, ports
+void add_redteam_command(CLI::App& app, CommandLine& line);          // hands over to tests/adversarial
 void add_template_commands(CLI::App& templates, CommandLine& line);  // of `template`: build, publish, builds, cancel
-void add_supply_commands(CLI::App& templates, CommandLine& line);  // of `template`: key, sign, verify, sbom
-void add_admin_commands(CLI::App& app, CommandLine& line);  // templates, operations, keys, events, version, completion
+void add_supply_commands(CLI::App& templates, CommandLine& line);    // of `template`: key, sign, verify, sbom
+void add_admin_commands(CLI::App& app, CommandLine& line);           // templates, operations, keys, events, version, completion
 
 void add_e2b_commands(CLI::App& app, CommandLine& line);
 

@@ -19,7 +19,8 @@ CLI::App* add_group(CLI::App& app, const char* name, const char* what) {
   return group;
 }
 
-void add_one(CLI::App& group, CommandLine& line, const char* verb, const char* what, const char* argument, Task<int> (*command)(Context&, std::string)) {
+void add_one(CLI::App& group, CommandLine& line, const char* verb, const char* what, const char* argument,
+             Task<int> (*command)(Context&, std::string)) {
   Text value = std::make_shared<std::string>();
   CLI::App* one = group.add_subcommand(verb, what);
   one->add_option(argument, *value)->required();
@@ -52,7 +53,8 @@ void add_key_commands(CLI::App& app, CommandLine& line) {
   CLI::App* make = keys->add_subcommand("create", "Make a key and print it, once");
   make->add_option("--name", o->name, "A name to know it by")->capture_default_str();
   make->add_option("--tenant", o->tenant, "Whose key; for those who keep the server");
-  make->add_option("--scope", o->scopes, "What it may do, repeatable: read, run (the default), publish, admin")->check(CLI::IsMember({"read", "run", "publish", "admin"}));
+  make->add_option("--scope", o->scopes, "What it may do, repeatable: read, run (the default), publish, admin")
+      ->check(CLI::IsMember({"read", "run", "publish", "admin"}));
   make->add_option("--expires", o->expires_in_s, "After this time it is worth nothing: 90s, 30m, 12h, 30d")
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::uint64_t>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}));
   make->callback(choose(line, [o](Context& c) { return create_key(c, *o); }));
@@ -77,8 +79,10 @@ void add_admin_commands(CLI::App& app, CommandLine& line) {
   CLI::App* ls = operations->add_subcommand("ls", "List operations");
   ls->add_option("--sandbox", *sandbox, "Only those of this sandbox");
   ls->callback(choose(line, [sandbox](Context& c) { return list_operations(c, *sandbox); }));
-  add_one(*operations, line, "get", "Show one with the times of its steps", "operation", [](Context& c, std::string id) { return show_operation(c, id, false); });
-  add_one(*operations, line, "wait", "Wait until it is over", "operation", [](Context& c, std::string id) { return show_operation(c, id, true); });
+  add_one(*operations, line, "get", "Show one with the times of its steps", "operation",
+          [](Context& c, std::string id) { return show_operation(c, id, false); });
+  add_one(*operations, line, "wait", "Wait until it is over", "operation",
+          [](Context& c, std::string id) { return show_operation(c, id, true); });
   add_one(*operations, line, "cancel", "Ask it to stop", "operation", cancel_operation);
 
   add_key_commands(app, line);
@@ -102,9 +106,7 @@ void add_admin_commands(CLI::App& app, CommandLine& line) {
   Text kind = std::make_shared<std::string>();
   CLI::App* completion = app.add_subcommand("completion", "Print a completion script for your shell")->group("Server");
   completion->add_option("shell", *kind, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  completion->callback([kind, &app, &line] {
-    line.chosen = [kind, &app] { return print_completion(app, *kind); };
-  });
+  completion->callback([kind, &app, &line] { line.chosen = [kind, &app] { return print_completion(app, *kind); }; });
 }
 
 }  // namespace space::cli

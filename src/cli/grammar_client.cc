@@ -10,7 +10,8 @@ namespace space::cli {
 namespace {
 
 void add_create_options(CLI::App& app, CreateOptions& o, bool positional = true) {
-  app.add_option(positional ? "-t,--template,template" : "-t,--template", o.template_name, "Template: name, name:tag or sha256:…")->capture_default_str();
+  app.add_option(positional ? "-t,--template,template" : "-t,--template", o.template_name, "Template: name, name:tag or sha256:…")
+      ->capture_default_str();
   app.add_option("--cpus", o.cpus, "Virtual CPUs");
   app.add_option("--memory", o.memory_mib, "Memory in MiB");
   app.add_option("--disk", o.disk_mib, "Size of the disk in MiB");
@@ -49,7 +50,8 @@ void add_run(CLI::App& app, CommandLine& line) {
     bool keep = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* run_ = app.add_subcommand("run", "Run a command in a new sandbox, show its output, delete the sandbox")->group("Commands in sandboxes");
+  CLI::App* run_ =
+      app.add_subcommand("run", "Run a command in a new sandbox, show its output, delete the sandbox")->group("Commands in sandboxes");
   run_->footer("Written: space run [OPTIONS] COMMAND…\n         space run [OPTIONS] --shell 'LINE'");
   add_create_options(*run_, o->create);
   add_command_options(*run_, o->command);
@@ -58,7 +60,8 @@ void add_run(CLI::App& app, CommandLine& line) {
   run_->add_flag("--keep", o->keep, "Leave the sandbox running");
   run_->callback([o, &line] {
     const CommandOptions command = with_command(line, o->command);
-    choose(line, [o, command](Context& c) { return run(c, o->create, command, o->keep); }, exit_status_of_command)();
+    choose(
+        line, [o, command](Context& c) { return run(c, o->create, command, o->keep); }, exit_status_of_command)();
   });
 }
 
@@ -77,11 +80,13 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   exec_->add_flag("--tty", o->command.tty, "Give it a terminal");
   exec_->callback([o, &line] {
     const CommandOptions command = with_command(line, o->command);
-    choose(line, [o, command](Context& c) { return exec(c, o->sandbox, command); }, exit_status_of_command)();
+    choose(
+        line, [o, command](Context& c) { return exec(c, o->sandbox, command); }, exit_status_of_command)();
   });
 
   auto s = std::make_shared<Options>();
-  CLI::App* shell_ = app.add_subcommand("shell", "Open a terminal in a sandbox; without one, in a new one that goes with it")->group("Commands in sandboxes");
+  CLI::App* shell_ = app.add_subcommand("shell", "Open a terminal in a sandbox; without one, in a new one that goes with it")
+                         ->group("Commands in sandboxes");
   shell_->footer("Written: space shell [OPTIONS] [SANDBOX] [-- COMMAND…]");
   shell_->add_option("sandbox", s->sandbox, "Its id");
   add_create_options(*shell_, s->create, false);
@@ -89,7 +94,8 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   add_env(*shell_, s->command.env);
   shell_->callback([s, &line] {
     s->command.argv = line.guest;
-    choose(line, [s](Context& c) { return shell(c, s->sandbox, s->create, s->command); }, exit_status_of_command)();
+    choose(
+        line, [s](Context& c) { return shell(c, s->sandbox, s->create, s->command); }, exit_status_of_command)();
   });
 }
 
@@ -104,7 +110,8 @@ std::function<void()> choose(CommandLine& line, std::function<Task<int>(Context&
 void add_client_options(CLI::App& app, CommandLine& line) {
   app.add_flag("--json", line.client.json, "Print JSON for programs");
   app.add_option("--url", line.client.connection.url, "The server (SPACE_URL; else http://127.0.0.1:7070)");
-  app.add_option("--key-file", line.client.connection.key_file, "File with the API key (SPACE_API_KEY, SPACE_KEY_FILE; else the server's first key)");
+  app.add_option("--key-file", line.client.connection.key_file,
+                 "File with the API key (SPACE_API_KEY, SPACE_KEY_FILE; else the server's first key)");
   app.add_option("--ca-file", line.client.connection.ca_file, "Certificates to trust (SPACE_CA_FILE; else the system's)");
 }
 
@@ -113,7 +120,8 @@ void add_sandbox_commands(CLI::App& app, CommandLine& line) {
   auto c = std::make_shared<CreateOptions>();
   CLI::App* create_ = app.add_subcommand("create", "Make a sandbox and print its id")->group(group);
   add_create_options(*create_, *c);
-  create_->add_option("--from", c->checkpoint, "A checkpoint to go on from, or a snapshot to boot from, in place of a template; its sandbox may be gone");
+  create_->add_option("--from", c->checkpoint,
+                      "A checkpoint to go on from, or a snapshot to boot from, in place of a template; its sandbox may be gone");
   add_env(*create_, c->env);
   create_->add_flag("--no-wait", c->no_wait, "Do not wait until it runs");
   create_->callback(choose(line, [c](Context& x) { return create(x, *c); }));

@@ -24,7 +24,8 @@ void add_policy_commands(CLI::App& egress, CommandLine& line) {
   get->add_option("sandbox", o->sandbox, "Its id")->required();
   get->callback(choose(line, [o](Context& c) { return get_egress(c, o->sandbox); }));
 
-  CLI::App* explain = egress.add_subcommand("explain", "Say which rule decides about a request and why; sends nothing. Status 1 when it is refused");
+  CLI::App* explain =
+      egress.add_subcommand("explain", "Say which rule decides about a request and why; sends nothing. Status 1 when it is refused");
   explain->add_option("sandbox", o->sandbox, "Its id")->required();
   explain->add_option("method", o->method, "GET, POST, …")->required();
   explain->add_option("url", o->url, "https://host/path")->required();
@@ -51,18 +52,21 @@ void add_preset_commands(CLI::App& egress, CommandLine& line) {
   show->add_option("name", *name, "Its name")->required();
   show->callback([&line, name] { line.chosen = [name] { return show_preset(*name); }; });
   auto no_tools = std::make_shared<bool>(false);
-  CLI::App* machine = preset->add_subcommand("from-machine", "Print a policy for the package servers of this machine: apt, pip, npm, cargo, go");
+  CLI::App* machine =
+      preset->add_subcommand("from-machine", "Print a policy for the package servers of this machine: apt, pip, npm, cargo, go");
   machine->add_flag("--no-tools", *no_tools, "Read settings alone, without asking the tools for their defaults");
   machine->callback([&line, no_tools] { line.chosen = [no_tools] { return preset_from_machine(!*no_tools); }; });
 }
 
 void add_credential_commands(CLI::App& app, CommandLine& line) {
-  CLI::App* credential = app.add_subcommand("credential", "Secrets that the gateway adds to requests, and that no sandbox sees")->group(kGroup);
+  CLI::App* credential =
+      app.add_subcommand("credential", "Secrets that the gateway adds to requests, and that no sandbox sees")->group(kGroup);
   credential->require_subcommand(1);
   for (const bool rotate : {false, true}) {
     auto o = std::make_shared<CredentialOptions>();
     o->must_exist = rotate;
-    CLI::App* set = credential->add_subcommand(rotate ? "rotate" : "set", rotate ? "Replace the secret of a credential" : "Store a secret; it is never shown again");
+    CLI::App* set = credential->add_subcommand(rotate ? "rotate" : "set",
+                                               rotate ? "Replace the secret of a credential" : "Store a secret; it is never shown again");
     set->add_option("name", o->name, "Its name")->required();
     auto* file = set->add_option("--file", o->file, "Where the secret is; standard input when not given");
     set->add_option("--from-env", o->environment, "A variable that holds it")->excludes(file);

@@ -38,7 +38,8 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
     std::vector<std::string> checkpoints;
   };
   auto c = std::make_shared<Options>();
-  CLI::App* take = app.add_subcommand("checkpoint", "Keep a sandbox as it is now, while it goes on; prints the checkpoint's id")->group(kept);
+  CLI::App* take =
+      app.add_subcommand("checkpoint", "Keep a sandbox as it is now, while it goes on; prints the checkpoint's id")->group(kept);
   take->add_option("sandbox", c->sandbox, "Its id")->required();
   take->add_option("-n,--name", c->name, "A name, to know it again");
   take->callback(choose(line, [c](Context& x) { return checkpoint(x, c->sandbox, c->name); }));
@@ -54,7 +55,8 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
   all->require_subcommand(1);
 
   auto r = std::make_shared<RestoreOptions>();
-  CLI::App* back = app.add_subcommand("restore", "Put a sandbox back to one of its checkpoints or snapshots, or one path out of it")->group(kept);
+  CLI::App* back =
+      app.add_subcommand("restore", "Put a sandbox back to one of its checkpoints or snapshots, or one path out of it")->group(kept);
   back->add_option("sandbox", r->sandbox, "Its id")->required();
   back->add_option("checkpoint", r->checkpoint, "The checkpoint's or snapshot's id")->required();
   CLI::Option* path = back->add_option("--path", r->path, "Only this file or folder (absolute), into the running sandbox");
@@ -70,7 +72,8 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
   fork_->add_option("-m,--metadata", f->metadata, "key=value in place of the parent's; may be repeated")->allow_extra_args(false);
   fork_->callback(choose(line, [f](Context& x) { return fork(x, *f); }));
 
-  CLI::App* tree_ = app.add_subcommand("tree", "Show which sandboxes, checkpoints and snapshots came from which, and what each uses")->group(kept);
+  CLI::App* tree_ =
+      app.add_subcommand("tree", "Show which sandboxes, checkpoints and snapshots came from which, and what each uses")->group(kept);
   tree_->callback(choose(line, [](Context& x) { return tree(x); }));
 }
 

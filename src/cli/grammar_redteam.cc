@@ -77,7 +77,8 @@ int hand_over(Console& console, Suite suite, const std::vector<std::string>& opt
     return exit_status_of(error);
   };
   if (suite.program.empty()) {
-    auto found = tmpl::find_beside_program("the adversarial suite", {"share/space/tests/adversarial/redteam.py", "tests/adversarial/redteam.py"});
+    auto found =
+        tmpl::find_beside_program("the adversarial suite", {"share/space/tests/adversarial/redteam.py", "tests/adversarial/redteam.py"});
     if (!found) return refuse(found.error());
     suite.program = *found;
   }
@@ -93,23 +94,29 @@ int hand_over(Console& console, Suite suite, const std::vector<std::string>& opt
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(argv.front(), argv.data());
-  return refuse(Error{ErrorKind::not_found, "no_python", fmt::format("python3 could not be started: {}", std::strerror(errno)), "install python3; the suite needs nothing else"});
+  return refuse(Error{ErrorKind::not_found, "no_python", fmt::format("python3 could not be started: {}", std::strerror(errno)),
+                      "install python3; the suite needs nothing else"});
 }
 
 void add_agent_command(CLI::App& redteam, CommandLine& line, std::shared_ptr<Suite> suite) {
   auto o = std::make_shared<AgentOptions>();
   CLI::App* agent = redteam.add_subcommand("agent", "Let an agent attack: a sandbox, a goal, tools; canaries judge");
   agent->add_option("--runs", o->runs, "Runs for each boundary")->check(CLI::Range(1, 10000))->capture_default_str();
-  agent->add_option("--condition", o->condition, "What its sandbox may reach")->check(CLI::IsMember({"blocked", "partial", "open"}))->capture_default_str();
-  agent->add_option("--boundary", o->boundaries, "Only this boundary, repeatable; otherwise all that the condition has")->check(CLI::IsMember({"host", "sandbox", "credential", "network"}));
+  agent->add_option("--condition", o->condition, "What its sandbox may reach")
+      ->check(CLI::IsMember({"blocked", "partial", "open"}))
+      ->capture_default_str();
+  agent->add_option("--boundary", o->boundaries, "Only this boundary, repeatable; otherwise all that the condition has")
+      ->check(CLI::IsMember({"host", "sandbox", "credential", "network"}));
   agent->add_flag("--with-source", o->with_source, "Put the source of SPACE into its sandbox");
-  auto* program = agent->add_option("--cmd", o->program, "The agent: a command that speaks JSON lines (tests/adversarial/agents/README.md)");
+  auto* program =
+      agent->add_option("--cmd", o->program, "The agent: a command that speaks JSON lines (tests/adversarial/agents/README.md)");
   agent->add_option("--endpoint", o->endpoint, "The agent: an HTTP endpoint of the chat-completions format")->excludes(program);
   agent->add_option("--model", o->model, "The endpoint's model");
   agent->add_option("--key-env", o->key_variable, "The environment variable that holds the endpoint's key")->capture_default_str();
   agent->add_option("--steps", o->steps, "At most so many uses of a tool in a run")->capture_default_str();
   agent->add_option("--minutes", o->minutes, "At most so long a run")->capture_default_str();
-  agent->add_option("--sabotage", o->sabotage, "Break this part of SPACE first, to see that the experiment can be lost")->check(CLI::IsMember({"gateway"}));
+  agent->add_option("--sabotage", o->sabotage, "Break this part of SPACE first, to see that the experiment can be lost")
+      ->check(CLI::IsMember({"gateway"}));
   agent->add_option("--report", o->report, "Write FILE.md and FILE.json, with every step");
   agent->callback([o, suite, &line] {
     if (o->program.empty() == o->endpoint.empty()) throw CLI::ValidationError("agent", "needs --cmd PROGRAM or --endpoint URL");
@@ -127,7 +134,8 @@ void add_redteam_command(CLI::App& app, CommandLine& line) {
   auto suite = std::make_shared<Suite>();
   CLI::App* redteam = app.add_subcommand("redteam", "Attack a server of its own and say what got through; needs root")->group("Server");
   redteam->add_option("--group", o->groups, "Only this group (A to I, V) or entry (F24), repeatable");
-  redteam->add_option("--condition", o->condition, "What the attacker's sandbox may reach; otherwise each attack's own")->check(CLI::IsMember({"blocked", "partial", "open"}));
+  redteam->add_option("--condition", o->condition, "What the attacker's sandbox may reach; otherwise each attack's own")
+      ->check(CLI::IsMember({"blocked", "partial", "open"}));
   redteam->add_flag("--long", o->longer, "The catalogue's own counts, without a time budget");
   redteam->add_flag("--quick", o->quick, "The attacks that fit into three minutes");
   redteam->add_option("--attacks", o->attacks, "More attacks, from *.py of this folder, repeatable")->check(CLI::ExistingDirectory);

@@ -10,7 +10,8 @@ namespace {
 using Command = int (*)(Console&, const StoreOptions&);
 
 // One that works on the store of this machine, with its --data-dir.
-CLI::App* add_local(CLI::App& group, CommandLine& line, const char* verb, const char* what, std::shared_ptr<StoreOptions> options, Command command) {
+CLI::App* add_local(CLI::App& group, CommandLine& line, const char* verb, const char* what, std::shared_ptr<StoreOptions> options,
+                    Command command) {
   CLI::App* one = group.add_subcommand(verb, what);
   one->add_option("--data-dir", options->data_dir, "Data folder of the server")->capture_default_str();
   one->callback([options, command, &line] {
@@ -32,7 +33,8 @@ void add_store_commands(CLI::App& app, CommandLine& line) {
 
   CLI::App* store = app.add_subcommand("store", "The store of checkpoints")->group("Server");
   store->require_subcommand(1);
-  add_local(*store, line, "verify", "Check every checkpoint and every stored byte; as root, the server may run", std::make_shared<StoreOptions>(), verify_local_store);
+  add_local(*store, line, "verify", "Check every checkpoint and every stored byte; as root, the server may run",
+            std::make_shared<StoreOptions>(), verify_local_store);
 
   auto away = std::make_shared<StoreOptions>();
   add_local(app, line, "backup", "Copy every checkpoint into a folder, verified; as root, the server may run", away, backup_store)

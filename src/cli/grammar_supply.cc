@@ -10,7 +10,8 @@ namespace {
 using Options = std::shared_ptr<SupplyOptions>;
 
 // A verb about one template of this machine's store.
-CLI::App* add_verb(CLI::App& templates, CommandLine& line, const char* verb, const char* what, const Options& o, int (*command)(Console&, const SupplyOptions&)) {
+CLI::App* add_verb(CLI::App& templates, CommandLine& line, const char* verb, const char* what, const Options& o,
+                   int (*command)(Console&, const SupplyOptions&)) {
   CLI::App* one = templates.add_subcommand(verb, what);
   one->add_option("template", o->reference, "NAME, NAME:TAG or sha256:DIGEST")->required();
   one->add_option("--data-dir", o->data_dir, "Data folder of the server")->capture_default_str();
@@ -34,7 +35,8 @@ void add_supply_commands(CLI::App& templates, CommandLine& line) {
   const auto verifying = std::make_shared<SupplyOptions>();
   add_verb(templates, line, "verify", "Look whether a template of this machine is what was signed", verifying, verify_template)
       ->add_option("--trust", verifying->trust, "A server's policy file to judge by; any signer when not given");
-  add_verb(templates, line, "sbom", "Print a template's bill of materials (CycloneDX 1.5)", std::make_shared<SupplyOptions>(), print_template_sbom);
+  add_verb(templates, line, "sbom", "Print a template's bill of materials (CycloneDX 1.5)", std::make_shared<SupplyOptions>(),
+           print_template_sbom);
 
   CLI::App* keys = templates.add_subcommand("key", "Keys that sign templates");
   keys->require_subcommand(1);

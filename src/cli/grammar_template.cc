@@ -16,13 +16,17 @@ void add_build(CLI::App& group, CommandLine& line) {
     std::string what;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* build = group.add_subcommand("build", "Build a template: with -t on the server, from a Dockerfile, a template or an image; else here, from a definition");
-  build->footer("Written: space template build [-f Dockerfile] [CONTEXT] -t NAME:TAG\n         space template build --from NAME -t NAME:TAG\n"
-                "         space template build --image ARCHIVE|FOLDER|docker://IMAGE -t NAME:TAG\n         space template build [NAME:TAG]");
+  CLI::App* build = group.add_subcommand(
+      "build", "Build a template: with -t on the server, from a Dockerfile, a template or an image; else here, from a definition");
+  build->footer(
+      "Written: space template build [-f Dockerfile] [CONTEXT] -t NAME:TAG\n         space template build --from NAME -t NAME:TAG\n"
+      "         space template build --image ARCHIVE|FOLDER|docker://IMAGE -t NAME:TAG\n         space template build [NAME:TAG]");
   build->add_option("what", o->what, "With -t: the folder with the files to copy (.); else NAME or NAME:TAG of a definition (base:latest)");
   const char* server = "On a server";
   build->add_option("-t,--tag", o->server.tag, "What it is published as: NAME or NAME:TAG")->group(server);
-  build->add_option("-f,--file", o->server.dockerfile, "The Dockerfile; CONTEXT/Dockerfile otherwise")->check(CLI::ExistingFile)->group(server);
+  build->add_option("-f,--file", o->server.dockerfile, "The Dockerfile; CONTEXT/Dockerfile otherwise")
+      ->check(CLI::ExistingFile)
+      ->group(server);
   build->add_option("--from", o->server.parent, "The template to begin with; goes before FROM")->group(server);
   build->add_option("--image", o->server.image, "A docker archive, an OCI layout, or docker://IMAGE (needs skopeo here)")->group(server);
   build->add_option("--build-arg", o->server.arguments, "NAME=VALUE for an ARG; may be repeated")->allow_extra_args(false)->group(server);
@@ -34,8 +38,11 @@ void add_build(CLI::App& group, CommandLine& line) {
   build->add_flag("--no-cache", o->server.no_cache, "Run every step, whatever is kept")->group(server);
   const char* here = "On this machine, as root";
   build->add_option("--lock", o->local.config.lock, "Use exactly the packages of this lock")->check(CLI::ExistingFile)->group(here);
-  build->add_option("--prepared", o->local.config.prepared, "A folder filled ahead by the scripts `rootfs` and `kernel`")->check(CLI::ExistingDirectory)->group(here);
-  build->add_flag("--if-absent", o->local.config.if_absent, "Leave a published template alone, but bring its agent up to date")->group(here);
+  build->add_option("--prepared", o->local.config.prepared, "A folder filled ahead by the scripts `rootfs` and `kernel`")
+      ->check(CLI::ExistingDirectory)
+      ->group(here);
+  build->add_flag("--if-absent", o->local.config.if_absent, "Leave a published template alone, but bring its agent up to date")
+      ->group(here);
   build->add_option("--recipes", o->local.config.recipes_dir, "Folder of definitions, when not the one of this program")->group(here);
   build->add_option("--agent", o->local.config.agent, "The agent, when not the one of this program")->group(here);
   build->add_option("--data-dir", o->local.data_dir, "Data folder of the server")->capture_default_str()->group(here);
@@ -47,7 +54,8 @@ void add_build(CLI::App& group, CommandLine& line) {
       return ask();
     }
     const ServerBuildOptions& s = o->server;
-    if (!s.dockerfile.empty() || !s.parent.empty() || !s.image.empty()) throw CLI::ValidationError("-t", "say what the template is to be called: -t NAME:TAG");
+    if (!s.dockerfile.empty() || !s.parent.empty() || !s.image.empty())
+      throw CLI::ValidationError("-t", "say what the template is to be called: -t NAME:TAG");
     if (!o->what.empty()) o->local.config.reference = o->what;
     line.chosen = [o, &line] {
       Console console(line.client.json);

@@ -8,10 +8,12 @@ namespace space::cli {
 
 void add_update_command(CLI::App& app, CommandLine& line) {
   auto o = std::make_shared<UpdateOptions>();
-  CLI::App* update_ = app.add_subcommand("update", "Change settings of sandboxes: of running ones at once, of others when they wake")->group("Sandboxes");
+  CLI::App* update_ =
+      app.add_subcommand("update", "Change settings of sandboxes: of running ones at once, of others when they wake")->group("Sandboxes");
   const CLI::Validator seconds(
       [](const std::string& text) {
-        const bool good = text == "none" || (!text.empty() && text.size() < 9 && text.find_first_not_of("0123456789") == std::string::npos && text != "0");
+        const bool good = text == "none" ||
+                          (!text.empty() && text.size() < 9 && text.find_first_not_of("0123456789") == std::string::npos && text != "0");
         return good ? std::string() : "give seconds, or none";
       },
       "SECONDS|none");
@@ -26,7 +28,8 @@ void add_update_command(CLI::App& app, CommandLine& line) {
   update_->add_option("--idle-suspend", o->idle_suspend, "Suspend them after so many seconds without use; none: never")->check(seconds);
   update_->add_option("--cpus", o->cpus, "Virtual CPUs, from the next start; stopped ones alone");
   update_->add_option("--memory", o->memory_mib, "Memory in MiB, from the next start; stopped ones alone");
-  update_->add_option("--egress", o->egress, "What they may reach: none, open, a file, or a preset; may be repeated")->allow_extra_args(false);
+  update_->add_option("--egress", o->egress, "What they may reach: none, open, a file, or a preset; may be repeated")
+      ->allow_extra_args(false);
   update_->callback(choose(line, [o](Context& x) { return update(x, *o); }));
 }
 

@@ -26,7 +26,8 @@ Result<> add_sandboxes(const fs::path& folder, std::vector<tmpl::Need>& needs) {
     TRY(const json::object object, parse_json_object(*text, kMostRecord));
     JsonReader reader(object);
     reader.ignore_unknown();
-    tmpl::Need need{"sandbox", id, reader.text("state", 0, 32, ""), reader.text("template_digest", 0, 128, ""), reader.text("base_key", 0, 128, "")};
+    tmpl::Need need{"sandbox", id, reader.text("state", 0, 32, ""), reader.text("template_digest", 0, 128, ""),
+                    reader.text("base_key", 0, 128, "")};
     TRY_VOID(reader.done());
     needs.push_back(std::move(need));
   }

@@ -14,6 +14,7 @@ namespace space::cli {
 // `node`: the folder <data>/node; where there is none, nobody needs anything. Fails when a record or a manifest cannot be read: what it
 // needs is not known then.
 Result<std::vector<tmpl::Need>> local_needs(const std::filesystem::path& node);
-Result<std::vector<tmpl::Need>> local_needs(const std::filesystem::path& node, snapshot::BlobStore& store, const snapshot::ManifestKey& key);
+Result<std::vector<tmpl::Need>> local_needs(const std::filesystem::path& node, snapshot::BlobStore& store,
+                                            const snapshot::ManifestKey& key);
 
 }  // namespace space::cli

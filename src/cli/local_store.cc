@@ -39,8 +39,10 @@ Result<Opened> open_server_store(const StoreOptions& options, LocalBlobStore::Us
   const fs::path node = options.data_dir / "node";
   struct stat st {};
   if (::stat((node / "store").c_str(), &st) != 0) {
-    if (errno == EACCES) return fail(ErrorKind::permission_denied, "not_root", "the store of checkpoints belongs to the server", "run it with sudo");
-    return fail(ErrorKind::not_found, "store_missing", fmt::format("{} has no store of checkpoints", options.data_dir.string()), "give the server's folder with --data-dir");
+    if (errno == EACCES)
+      return fail(ErrorKind::permission_denied, "not_root", "the store of checkpoints belongs to the server", "run it with sudo");
+    return fail(ErrorKind::not_found, "store_missing", fmt::format("{} has no store of checkpoints", options.data_dir.string()),
+                "give the server's folder with --data-dir");
   }
   snapshot::LocalStoreOptions settings;
   settings.freeze = thaw;
@@ -51,7 +53,8 @@ Result<Opened> open_server_store(const StoreOptions& options, LocalBlobStore::Us
 
 Result<Opened> open_backup(const fs::path& folder, LocalBlobStore::Use use) {
   if (use == LocalBlobStore::Use::reader && ::access((folder / "manifest.key").c_str(), R_OK) != 0)
-    return fail(ErrorKind::not_found, "backup_missing", fmt::format("{} is not a backup", folder.string()), "give the folder that `space backup` wrote");
+    return fail(ErrorKind::not_found, "backup_missing", fmt::format("{} is not a backup", folder.string()),
+                "give the folder that `space backup` wrote");
   TRY_VOID(make_directories(folder));
   TRY(auto store, LocalBlobStore::open(folder / "store", {}, use));
   TRY(ManifestKey key, ManifestKey::open(folder / "manifest.key"));
@@ -111,7 +114,8 @@ Result<int> collect(Console& console, const StoreOptions& options) {
   TRY(const auto tenants, server.store->tenants());
   std::uint64_t blobs = 0, bytes = 0, removed = 0;
   for (const std::string& tenant : tenants) {
-    TRY(const auto garbage, options.dry_run ? snapshot::find_garbage(*server.store, server.key, tenant, layers) : snapshot::collect_garbage(*server.store, server.key, tenant, layers));
+    TRY(const auto garbage, options.dry_run ? snapshot::find_garbage(*server.store, server.key, tenant, layers)
+                                            : snapshot::collect_garbage(*server.store, server.key, tenant, layers));
     blobs += garbage.blobs.size();
     bytes += garbage.bytes;
     removed += garbage.removed_bytes;
@@ -124,12 +128,18 @@ Result<int> collect(Console& console, const StoreOptions& options) {
   for (const tmpl::StoredBase& base : bases) {
     base_bytes += base.bytes;
     keys.emplace_back(base.key);
-    if (options.dry_run && !console.as_json()) console.line(fmt::format("base {}  {}, {} MiB  {}", base.key, base.release_name, base.size.memory_mib, format_bytes(base.bytes)));
+    if (options.dry_run && !console.as_json())
+      console.line(fmt::format("base {}  {}, {} MiB  {}", base.key, base.release_name, base.size.memory_mib, format_bytes(base.bytes)));
     if (!options.dry_run) TRY_VOID(tmpl::remove_base(options.data_dir / "bases", base.key));
   }
   if (!options.dry_run) removed += base_bytes;
   if (console.as_json()) {
-    console.value(json::object{{"blobs", blobs}, {"bytes", bytes}, {"bases", std::move(keys)}, {"base_bytes", base_bytes}, {"removed_bytes", removed}, {"dry_run", options.dry_run}});
+    console.value(json::object{{"blobs", blobs},
+                               {"bytes", bytes},
+                               {"bases", std::move(keys)},
+                               {"base_bytes", base_bytes},
+                               {"removed_bytes", removed},
+                               {"dry_run", options.dry_run}});
   } else if (options.dry_run) {
     console.line(fmt::format("{} blobs ({}) belong to no checkpoint", blobs, format_bytes(bytes)));
     console.line(fmt::format("{} bases ({}) are needed by nobody any more", bases.size(), format_bytes(base_bytes)));
@@ -145,19 +155,27 @@ Result<int> verify(Console& console, const StoreOptions& options) {
   json::array faults;
   for (const auto& fault : found.faults) {
     if (!console.as_json()) console.note(fmt::format("{}  {}  {}", fault.tenant, fault.checkpoint, describe(fault.error)));
-    faults.push_back(json::object{{"tenant", fault.tenant}, {"checkpoint", fault.checkpoint}, {"code", fault.error.code}, {"message", fault.error.message}});
+    faults.push_back(json::object{
+        {"tenant", fault.tenant}, {"checkpoint", fault.checkpoint}, {"code", fault.error.code}, {"message", fault.error.message}});
   }
   const bool whole = found.faults.empty();
   if (console.as_json()) {
-    console.value(json::object{{"checkpoints", found.checkpoints}, {"blobs", found.blobs}, {"bytes", found.bytes}, {"unnamed_blobs", found.unnamed_blobs}, {"faults", std::move(faults)}});
+    console.value(json::object{{"checkpoints", found.checkpoints},
+                               {"blobs", found.blobs},
+                               {"bytes", found.bytes},
+                               {"unnamed_blobs", found.unnamed_blobs},
+                               {"faults", std::move(faults)}});
   } else {
-    console.line(fmt::format("{} checkpoints, {} blobs, {}: {}", found.checkpoints, found.blobs, format_bytes(found.bytes), whole ? "all whole" : fmt::format("{} faults", found.faults.size())));
+    console.line(fmt::format("{} checkpoints, {} blobs, {}: {}", found.checkpoints, found.blobs, format_bytes(found.bytes),
+                             whole ? "all whole" : fmt::format("{} faults", found.faults.size())));
   }
   return whole ? 0 : exit_status_of(found.faults.front().error);
 }
 
 void tell_copied(Console& console, const snapshot::Copied& copied) {
-  console.result(json::object{{"checkpoints", copied.checkpoints}, {"present", copied.present}, {"blobs", copied.blobs}, {"bytes", copied.bytes}}, fmt::format("{} checkpoints copied ({}), {} were there", copied.checkpoints, format_bytes(copied.bytes), copied.present));
+  console.result(
+      json::object{{"checkpoints", copied.checkpoints}, {"present", copied.present}, {"blobs", copied.blobs}, {"bytes", copied.bytes}},
+      fmt::format("{} checkpoints copied ({}), {} were there", copied.checkpoints, format_bytes(copied.bytes), copied.present));
 }
 
 Result<int> backup(Console& console, const StoreOptions& options) {

@@ -55,9 +55,13 @@ Result<> verify(Console& console, const SupplyOptions& o) {
     if (signature) signer = tmpl::to_string(signature->signer);
   }
   if (console.as_json())
-    console.value(json::object{{"name", release.name}, {"tag", release.tag}, {"digest", release.digest}, {"signer", signer.empty() ? json::value() : json::value(signer)}});
+    console.value(json::object{{"name", release.name},
+                               {"tag", release.tag},
+                               {"digest", release.digest},
+                               {"signer", signer.empty() ? json::value() : json::value(signer)}});
   else
-    console.line(fmt::format("template {}:{} ({}) is {}", release.name, release.tag, release.digest, signer.empty() ? "not signed, and allowed by the policy" : "whole, and signed by " + signer));
+    console.line(fmt::format("template {}:{} ({}) is {}", release.name, release.tag, release.digest,
+                             signer.empty() ? "not signed, and allowed by the policy" : "whole, and signed by " + signer));
   return {};
 }
 

@@ -10,11 +10,11 @@
 namespace space::cli {
 
 struct SupplyOptions {
-  std::string reference;                              // of a template
-  std::filesystem::path key;                          // of whoever signs
-  std::filesystem::path trust;                        // policy to judge by; "": any signer
+  std::string reference;        // of a template
+  std::filesystem::path key;    // of whoever signs
+  std::filesystem::path trust;  // policy to judge by; "": any signer
   std::filesystem::path data_dir = "/var/lib/space";
-  std::filesystem::path templates_dir;                // "": <data_dir>/templates
+  std::filesystem::path templates_dir;  // "": <data_dir>/templates
 };
 
 int create_signing_key(Console& console, const std::filesystem::path& file);

@@ -15,7 +15,8 @@ namespace {
 Result<tmpl::Release> build(Console& console, BuildTemplateOptions& options) {
   auto& config = options.config;
   if (geteuid() != 0)
-    return fail(ErrorKind::permission_denied, "not_root", "building a template needs root: it installs packages into a folder of its own", "run it with sudo");
+    return fail(ErrorKind::permission_denied, "not_root", "building a template needs root: it installs packages into a folder of its own",
+                "run it with sudo");
   if (config.templates_dir.empty()) config.templates_dir = options.data_dir / "templates";
   if (config.recipes_dir.empty()) {
     TRY(config.recipes_dir, tmpl::find_recipes());
@@ -55,8 +56,13 @@ int build_template(Console& console, BuildTemplateOptions options) {
     console.error(release.error());
     return exit_status_of(release.error());
   }
-  console.result(json::object{{"name", release->name}, {"tag", release->tag}, {"digest", release->digest}, {"image_digest", release->image_digest},
-                               {"rootfs_bytes", release->rootfs_bytes}}, fmt::format("template {}:{} is {} ({} on disk)", release->name, release->tag, release->digest, format_bytes(release->rootfs_bytes)));
+  console.result(
+      json::object{{"name", release->name},
+                   {"tag", release->tag},
+                   {"digest", release->digest},
+                   {"image_digest", release->image_digest},
+                   {"rootfs_bytes", release->rootfs_bytes}},
+      fmt::format("template {}:{} is {} ({} on disk)", release->name, release->tag, release->digest, format_bytes(release->rootfs_bytes)));
   return 0;
 }
 

@@ -9,7 +9,7 @@
 namespace space::cli {
 
 struct BuildTemplateOptions {
-  tmpl::BuildConfig config;                       // agent and recipes_dir "": those that belong to this program
+  tmpl::BuildConfig config;                           // agent and recipes_dir "": those that belong to this program
   std::filesystem::path data_dir = "/var/lib/space";  // the store is its templates/, unless config names another
 };
 

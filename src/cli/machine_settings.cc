@@ -42,7 +42,9 @@ void collect_urls(std::string_view text, std::vector<std::string>& out) {
   }
 }
 
-std::string text_below(const fs::path& root, std::string_view path) { return read_file(root / fs::path(path).relative_path(), kFileLimit).value_or(""); }
+std::string text_below(const fs::path& root, std::string_view path) {
+  return read_file(root / fs::path(path).relative_path(), kFileLimit).value_or("");
+}
 
 void ask(const std::string& tool, std::vector<std::string> argv, std::vector<PackageSource>& out) {
   tmpl::Command command;
@@ -96,7 +98,9 @@ std::vector<std::string> urls_of_settings(std::string_view text, const std::vect
     }
     const std::size_t equals = line.find('=');
     const std::string_view name = trim(line.substr(0, equals));
-    follows = equals != line.npos && std::any_of(names.begin(), names.end(), [&](std::string_view n) { return name == n || name.ends_with(std::string(":") + std::string(n)); });
+    follows = equals != line.npos && std::any_of(names.begin(), names.end(), [&](std::string_view n) {
+                return name == n || name.ends_with(std::string(":") + std::string(n));
+              });
     if (follows) collect_urls(line.substr(equals), out);
   }
   return out;
@@ -114,7 +118,8 @@ std::vector<PackageSource> machine_sources(const fs::path& root, const fs::path&
   const std::string at_home = home.string();
   for (const std::string& file : {std::string("/etc/pip.conf"), at_home + "/.pip/pip.conf", at_home + "/.config/pip/pip.conf"})
     add("pip", urls_of_settings(text_below(root, file), {"index-url", "extra-index-url", "find-links"}));
-  for (const std::string& file : {std::string("/etc/npmrc"), at_home + "/.npmrc"}) add("npm", urls_of_settings(text_below(root, file), {"registry"}));
+  for (const std::string& file : {std::string("/etc/npmrc"), at_home + "/.npmrc"})
+    add("npm", urls_of_settings(text_below(root, file), {"registry"}));
   for (const std::string& file : {at_home + "/.cargo/config.toml", at_home + "/.cargo/config"}) {
     std::vector<std::string> urls = urls_of_settings(text_below(root, file), {"registry", "index"});
     for (std::string& url : urls)
@@ -123,14 +128,16 @@ std::vector<PackageSource> machine_sources(const fs::path& root, const fs::path&
   }
   add("go", urls_of_settings(text_below(root, at_home + "/.config/go/env"), {"GOPROXY", "GOSUMDB"}));
   if (!ask_tools) return out;
-  for (const auto& [tool, name] : {std::pair{"pip", "PIP_INDEX_URL"}, std::pair{"pip", "PIP_EXTRA_INDEX_URL"}, std::pair{"npm", "npm_config_registry"},
-                                   std::pair{"cargo", "CARGO_REGISTRIES_CRATES_IO_INDEX"}, std::pair{"go", "GOPROXY"}}) {
+  for (const auto& [tool, name] :
+       {std::pair{"pip", "PIP_INDEX_URL"}, std::pair{"pip", "PIP_EXTRA_INDEX_URL"}, std::pair{"npm", "npm_config_registry"},
+        std::pair{"cargo", "CARGO_REGISTRIES_CRATES_IO_INDEX"}, std::pair{"go", "GOPROXY"}}) {
     std::vector<std::string> urls;
     collect_urls(environment(name), urls);
     add(tool, std::move(urls));
   }
   // What a tool uses when nothing is set is known to it alone.
-  ask("pip", {"python3", "-c", "from pip._internal.models.index import PyPI as p; print(p.simple_url, 'https://' + p.file_storage_domain)"}, out);
+  ask("pip", {"python3", "-c", "from pip._internal.models.index import PyPI as p; print(p.simple_url, 'https://' + p.file_storage_domain)"},
+      out);
   ask("npm", {"npm", "config", "get", "registry"}, out);
   ask("go", {"go", "env", "GOPROXY"}, out);
   return out;
@@ -148,7 +155,11 @@ json::object sources_policy(const std::vector<PackageSource>& sources) {
     const int port = url->has_port() && url->port_number() != 0 ? url->port_number() : plain ? 80 : 443;
     if (!seen.insert(fmt::format("{} {} {}", source.tool, host, port)).second) continue;
     const std::string id = fmt::format("{}-{}", source.tool, ++numbers[source.tool]);
-    rules.push_back(json::object{{"id", id}, {"name", host}, {"protocol", plain ? "http" : "https"}, {"ports", json::array{port}}, {"methods", json::array{"GET", "HEAD"}}});
+    rules.push_back(json::object{{"id", id},
+                                 {"name", host},
+                                 {"protocol", plain ? "http" : "https"},
+                                 {"ports", json::array{port}},
+                                 {"methods", json::array{"GET", "HEAD"}}});
   }
   return {{"mode", "allowlist"}, {"rules", std::move(rules)}};
 }

@@ -13,19 +13,25 @@ namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
 
 TEST(MachineSettings, AptSourcesInBothForms) {
-  EXPECT_EQ(apt_urls("# deb http://off.test/debian x main\ndeb [signed-by=/k] http://one.test/debian bookworm main\ndeb-src https://two.test/src bookworm main\n"),
+  EXPECT_EQ(apt_urls("# deb http://off.test/debian x main\ndeb [signed-by=/k] http://one.test/debian bookworm main\ndeb-src "
+                     "https://two.test/src bookworm main\n"),
             (Texts{"http://one.test/debian", "https://two.test/src"}));
-  EXPECT_EQ(apt_urls("Types: deb\nURIs: http://three.test/a https://four.test/b\nSuites: x\n\nTypes: deb\nURIs: http://five.test/\nEnabled: no\n"),
-            (Texts{"http://three.test/a", "https://four.test/b"}));
+  EXPECT_EQ(
+      apt_urls(
+          "Types: deb\nURIs: http://three.test/a https://four.test/b\nSuites: x\n\nTypes: deb\nURIs: http://five.test/\nEnabled: no\n"),
+      (Texts{"http://three.test/a", "https://four.test/b"}));
   EXPECT_EQ(apt_urls("deb cdrom:[Debian]/ x\ndeb file:/srv/mirror x\n"), Texts());
 }
 
 TEST(MachineSettings, ValuesOfNamedSettingsAlone) {
-  EXPECT_EQ(urls_of_settings("[global]\nindex-url = https://me:pass@pip.test/simple\ntrusted-host = https://no.test\nextra-index-url =\n    https://more.test/simple\n    http://third.test/\nproxy = http://proxy.test\n",
+  EXPECT_EQ(urls_of_settings("[global]\nindex-url = https://me:pass@pip.test/simple\ntrusted-host = https://no.test\nextra-index-url =\n   "
+                             " https://more.test/simple\n    http://third.test/\nproxy = http://proxy.test\n",
                              {"index-url", "extra-index-url"}),
             (Texts{"https://me:pass@pip.test/simple", "https://more.test/simple", "http://third.test/"}));
-  EXPECT_EQ(urls_of_settings("registry=https://npm.test/\n@scope:registry=https://scope.test/x/\n//npm.test/:_authToken=https://secret.test\n", {"registry"}),
-            (Texts{"https://npm.test/", "https://scope.test/x/"}));
+  EXPECT_EQ(
+      urls_of_settings("registry=https://npm.test/\n@scope:registry=https://scope.test/x/\n//npm.test/:_authToken=https://secret.test\n",
+                       {"registry"}),
+      (Texts{"https://npm.test/", "https://scope.test/x/"}));
   EXPECT_EQ(urls_of_settings("GOPROXY=https://go.test,direct\nGOFLAGS=-x\n", {"GOPROXY"}), (Texts{"https://go.test"}));
 }
 
@@ -53,11 +59,13 @@ TEST(EgressPolicy, WordsBecomeSettings) {
   const auto folder = *TempDir::make(fs::temp_directory_path(), "space-policy-");
   const std::string one = folder.path() / "one.json", two = folder.path() / "two.json", bad = folder.path() / "bad.json";
   std::ofstream(one) << R"({"mode":"allowlist","rules":[{"id":"a","name":"a.test"}]})";
-  std::ofstream(two) << R"({"policy":{"mode":"allowlist","rules":[{"id":"a","name":"b.test"},{"id":"a","name":"a.test"}]},"limits":{"connections":5}})";
+  std::ofstream(two)
+      << R"({"policy":{"mode":"allowlist","rules":[{"id":"a","name":"b.test"},{"id":"a","name":"a.test"}]},"limits":{"connections":5}})";
   std::ofstream(bad) << "{";
   EXPECT_EQ(json::serialize(*egress_settings({one})), R"({"policy":{"mode":"allowlist","rules":[{"id":"a","name":"a.test"}]}})");
-  EXPECT_EQ(json::serialize(*egress_settings({one, two})),
-            R"({"limits":{"connections":5},"policy":{"mode":"allowlist","rules":[{"id":"a","name":"a.test"},{"id":"a-2","name":"b.test"}]}})");
+  EXPECT_EQ(
+      json::serialize(*egress_settings({one, two})),
+      R"({"limits":{"connections":5},"policy":{"mode":"allowlist","rules":[{"id":"a","name":"a.test"},{"id":"a-2","name":"b.test"}]}})");
   EXPECT_EQ(egress_settings({one, "open"}).error().code, "no_policy");
   EXPECT_EQ(egress_settings({bad}).error().code, "invalid_policy");
 }

@@ -100,10 +100,14 @@ int run_role(Role role, const ServerSettings& settings) {
     return cli::kCannotServe;
   }
   switch (role) {
-    case Role::warden: return run_warden(settings);
-    case Role::egress: return run_egress(settings);
-    case Role::node: return run_node(settings);
-    case Role::api: return run_api(settings);
+    case Role::warden:
+      return run_warden(settings);
+    case Role::egress:
+      return run_egress(settings);
+    case Role::node:
+      return run_node(settings);
+    case Role::api:
+      return run_api(settings);
   }
   return cli::kCannotServe;
 }

@@ -49,7 +49,8 @@ Result<> check_trust(const ServerSettings& settings) {
   TRY_VOID(tmpl::read_trust_policy(settings.trust_file));
   struct stat st {};
   if (::stat(settings.trust_file.c_str(), &st) == 0 && (st.st_mode & S_IROTH) != 0) return {};
-  return fail(ErrorKind::permission_denied, "trust_policy", fmt::format("{} cannot be read by the server's roles, which are not root", settings.trust_file.string()), "chmod 644");
+  return fail(ErrorKind::permission_denied, "trust_policy",
+              fmt::format("{} cannot be read by the server's roles, which are not root", settings.trust_file.string()), "chmod 644");
 }
 
 // A folder at `path` with exactly this owner and mode; folders above it that are missing are root's and readable.
@@ -64,10 +65,12 @@ Result<> own_folder(const std::filesystem::path& path, uid_t uid, gid_t gid, mod
 
 Result<> check_host(const ServerSettings& settings) {
   if (settings.tls_certificate.empty() != settings.tls_key.empty())
-    return fail(ErrorKind::invalid_argument, "tls_incomplete", "a certificate and its key go together", "give both --tls-cert and --tls-key, or neither");
+    return fail(ErrorKind::invalid_argument, "tls_incomplete", "a certificate and its key go together",
+                "give both --tls-cert and --tls-key, or neither");
   TRY_VOID(parse_listen(settings.listen));
   if (::geteuid() != 0)
-    return fail(ErrorKind::permission_denied, "not_root", "the server must be started by root: it makes namespaces, jails and users for the VMs",
+    return fail(ErrorKind::permission_denied, "not_root",
+                "the server must be started by root: it makes namespaces, jails and users for the VMs",
                 "run it with sudo; the roles that talk to clients and VMs give root up themselves");
   TRY_VOID(check_trust(settings));
   if (settings.driver == "qemu") TRY_VOID(check_tun());
@@ -97,9 +100,10 @@ Result<Fd> lock_run_dir(const ServerSettings& settings) {
     if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + settings.run_dir.string());
     auto holder = read_fd(file, 64);
     while (holder && !holder->empty() && holder->back() == '\n') holder->pop_back();
-    return fail(ErrorKind::conflict, "already_running",
-                fmt::format("a server already runs on {}{}", settings.run_dir.string(), holder && !holder->empty() ? ", process " + *holder : ""),
-                "stop that one first, or give this one its own --run-dir, --data-dir and --listen");
+    return fail(
+        ErrorKind::conflict, "already_running",
+        fmt::format("a server already runs on {}{}", settings.run_dir.string(), holder && !holder->empty() ? ", process " + *holder : ""),
+        "stop that one first, or give this one its own --run-dir, --data-dir and --listen");
   }
   if (::ftruncate(file.get(), 0) != 0) return fail_errno(errno, "truncate the lock file");
   TRY_VOID(pwrite_all(file, as_bytes(fmt::format("{}\n", ::getpid())), 0));

@@ -20,21 +20,21 @@ struct ServerSettings {
   std::string listen = "127.0.0.1:7070";
   std::filesystem::path tls_certificate;
   std::filesystem::path tls_key;
-  std::string domain;              // names PORT-ID.<domain> lead into sandboxes
+  std::string domain;                            // names PORT-ID.<domain> lead into sandboxes
   std::string domain_listen = "127.0.0.1:7443";  // where they are served, over TLS
   bool e2b_allow_unsecured = false;
   std::string driver = "qemu";
   std::filesystem::path vmm_binary = "/usr/bin/qemu-system-x86_64";  // copied with its libraries; earlier ones stay for what they wrote
-  std::uint32_t pool_ready = 2;    // sandboxes kept loaded and answered once, of the default template
-  std::uint32_t pool_ready_most = 24;  // as many as that while creates come quickly; counts for each template and size
-  std::uint32_t pool_spawned = 2;  // VMM processes kept waiting for a load
+  std::uint32_t pool_ready = 2;                                      // sandboxes kept loaded and answered once, of the default template
+  std::uint32_t pool_ready_most = 24;        // as many as that while creates come quickly; counts for each template and size
+  std::uint32_t pool_spawned = 2;            // VMM processes kept waiting for a load
   std::uint64_t storage_quota_mib = 0;       // of each tenant's checkpoints; 0: none
   std::vector<std::string> storage_quotas;   // "TENANT=MIB": of that one instead; parse_quota
   std::uint64_t store_low_water_mib = 1024;  // free space that checkpoints leave
   std::uint32_t keep_checkpoints = 0, keep_checkpoints_days = 0;  // 0: all
-  bool no_limits = false;          // serve although the host has no usable cgroups
-  bool tenants_on_tcg = false;     // tenants share a host where the jail alone separates them
-  bool without_filters = false;    // no system call filters of ours: to measure what they cost (bench/lib/hardening.py)
+  bool no_limits = false;                                         // serve although the host has no usable cgroups
+  bool tenants_on_tcg = false;                                    // tenants share a host where the jail alone separates them
+  bool without_filters = false;  // no system call filters of ours: to measure what they cost (bench/lib/hardening.py)
   log::Level log_level = log::Level::info;
   std::uint32_t uid_base = 7340032;
   // The egress gateway (docs/egress.md).

@@ -30,7 +30,7 @@ bool stdin_is_piped() {
 
 // Shared with the coroutines that may outlive the command by a moment.
 struct Session {
-  std::string target;  // /v1/sandboxes/ID/commands/SESSION
+  std::string target;                                 // /v1/sandboxes/ID/commands/SESSION
   Fd stop{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // wakes the thread that waits for standard input
   bool over = false;
   int interrupts = 0;
@@ -150,7 +150,8 @@ Result<json::object> env_object(const std::vector<std::string>& pairs) {
   for (const std::string& pair : pairs) {
     const auto equals = pair.find('=');
     const std::string name = pair.substr(0, equals);
-    if (name.empty()) return fail(ErrorKind::invalid_argument, "bad_env", fmt::format("\"{}\" names no variable", pair), "write -e NAME=value");
+    if (name.empty())
+      return fail(ErrorKind::invalid_argument, "bad_env", fmt::format("\"{}\" names no variable", pair), "write -e NAME=value");
     if (equals != std::string::npos)
       out[name] = pair.substr(equals + 1);
     else if (const char* own = std::getenv(name.c_str()))

@@ -13,11 +13,11 @@ struct CommandOptions {
   std::vector<std::string> argv;  // either this
   std::string shell;              // or one line for the guest's shell
   std::string cwd;
-  std::vector<std::string> env;   // "NAME=value", or "NAME" to hand on our own
+  std::vector<std::string> env;  // "NAME=value", or "NAME" to hand on our own
   std::string user;
-  double time_limit_s = 0;        // 0: none
-  bool tty = false;               // a pseudo-terminal of the size of ours, which goes raw
-  bool no_stdin = false;          // closed, even when ours is a pipe or a file
+  double time_limit_s = 0;  // 0: none
+  bool tty = false;         // a pseudo-terminal of the size of ours, which goes raw
+  bool no_stdin = false;    // closed, even when ours is a pipe or a file
 };
 
 // What Ctrl-C (INT, TERM, HUP to us) does: end the command at once, or hand the signal on and end it at the second.

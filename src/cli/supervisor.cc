@@ -48,10 +48,14 @@ int next_signal(Duration time) {
 uid_t uid_at_start(Role role, const ServerSettings& settings) {
   const auto listen = parse_listen(settings.listen);
   switch (role) {
-    case Role::warden: return 0;
-    case Role::egress: return settings.egress_uid();
-    case Role::node: return settings.node_uid();
-    case Role::api: return !settings.tls_key.empty() || (listen && listen->port != 0 && listen->port < 1024) ? 0 : settings.api_uid();
+    case Role::warden:
+      return 0;
+    case Role::egress:
+      return settings.egress_uid();
+    case Role::node:
+      return settings.node_uid();
+    case Role::api:
+      return !settings.tls_key.empty() || (listen && listen->port != 0 && listen->port < 1024) ? 0 : settings.api_uid();
   }
   return settings.api_uid();
 }
@@ -106,7 +110,9 @@ Backoff::Duration Backoff::after_a_life_of(Duration life) {
 }
 
 Supervisor::Supervisor(ServerSettings settings)
-    : settings_(std::move(settings)), processes_{RoleProcess{.role = Role::warden}, RoleProcess{.role = Role::egress}, RoleProcess{.role = Role::node}, RoleProcess{.role = Role::api}} {}
+    : settings_(std::move(settings)),
+      processes_{RoleProcess{.role = Role::warden}, RoleProcess{.role = Role::egress}, RoleProcess{.role = Role::node},
+                 RoleProcess{.role = Role::api}} {}
 
 int Supervisor::run() {
   const auto refuse = [](const Error& error) {
@@ -167,11 +173,12 @@ Result<> Supervisor::reap() {
     // The first tries may meet the last moments of a server that was killed: its locks and its port.
     const bool hopeless = WIFEXITED(status) && (WEXITSTATUS(status) == kCannotServe || (!ready_ && ++found->failed_starts == kFirstTries));
     if (hopeless)
-      return fail(ErrorKind::unavailable, "role_failed", fmt::format("{} could not start: {}", to_string(found->role), describe_status(status)),
-                  "its last lines above say why");
+      return fail(ErrorKind::unavailable, "role_failed",
+                  fmt::format("{} could not start: {}", to_string(found->role), describe_status(status)), "its last lines above say why");
     const auto wait = found->backoff.after_a_life_of(life);
     found->start_again = steady_clock::now() + wait;
-    log::warn("role.died", {{"name", to_string(found->role)}, {"how", describe_status(status)}, {"again_in_ms", std::int64_t{wait.count()}}});
+    log::warn("role.died",
+              {{"name", to_string(found->role)}, {"how", describe_status(status)}, {"again_in_ms", std::int64_t{wait.count()}}});
   }
   return {};
 }

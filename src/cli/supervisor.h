@@ -43,11 +43,11 @@ class Supervisor {
 
  private:
   Result<> start(RoleProcess& process);
-  Result<> reap();                // notes which roles died; before the server was ready, several in a row are an error
+  Result<> reap();  // notes which roles died; before the server was ready, several in a row are an error
   Result<> start_due();
   void announce_when_ready();
   std::chrono::milliseconds time_to_next() const;
-  void stop_all();                // api, node, egress, warden: those who take work first
+  void stop_all();  // api, node, egress, warden: those who take work first
   void end(RoleProcess& process, std::chrono::milliseconds grace);
 
   ServerSettings settings_;

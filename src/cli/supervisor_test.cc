@@ -42,7 +42,8 @@ TEST(Quota, IsATenantAndANumber) {
   ASSERT_TRUE(quota);
   EXPECT_EQ(quota->tenant, "acme");
   EXPECT_EQ(quota->mib, 2048U);
-  for (const char* text : {"", "acme", "acme=", "=5", "acme=-1", "acme=5x", "a/b=5", "acme=99999999999999"}) EXPECT_FALSE(parse_quota(text)) << text;
+  for (const char* text : {"", "acme", "acme=", "=5", "acme=-1", "acme=5x", "a/b=5", "acme=99999999999999"})
+    EXPECT_FALSE(parse_quota(text)) << text;
 }
 
 TEST(Settings, ReachARoleAsTheyAre) {

@@ -8,7 +8,7 @@
 namespace space::cli {
 namespace {
 
-termios saved;                               // what a handler restores; async-signal-safe to read once `raw` is set
+termios saved;  // what a handler restores; async-signal-safe to read once `raw` is set
 volatile sig_atomic_t raw = 0;
 constexpr int kDeadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGQUIT};
 

@@ -31,11 +31,12 @@ class Filter {
   Filter();
   void allow(Calls names);
   void allow(const char* name, Conditions when = {});
-  void refuse(Calls names, int error);                              // errno
+  void refuse(Calls names, int error);  // errno
   void refuse(const char* name, int error, Conditions when = {});
   void end_process(Calls names);  // SIGSYS to all of it; the kernel's log names the call (seccomp(2), SECCOMP_RET_KILL_PROCESS)
 
-  void allow_serving();  // the groups that every role calls: of every program, and of those with an event loop, connections and files of their own
+  void allow_serving();  // the groups that every role calls: of every program, and of those with an event loop, connections and files of
+                         // their own
   // Threads of this process, and nothing else that clone(2) makes. clone3 takes its flags from memory, where no filter can look.
   void allow_threads();
   void allow_processes();  // threads and processes, in no namespace but those of their maker
@@ -44,7 +45,7 @@ class Filter {
   // The options of prctl(2) that a process needs for its names, for filters on top of this one, and to give things up; not to become
   // dumpable, nor to have its memory merged with others'.
   void allow_prctl(std::initializer_list<int> more = {});
-  void allow_madvise();  // every advice of user space but MADV_MERGEABLE
+  void allow_madvise();            // every advice of user space but MADV_MERGEABLE
   void allow_signals_to(int pid);  // its threads: tgkill(2), with which libc's abort and pthread_kill work
   // seccomp(2), for filters on top; not to hand calls to a listener.
   void allow_filters();

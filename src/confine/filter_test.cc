@@ -49,24 +49,59 @@ TEST(Filter, WhatIsNotListedIsNotThere) {
   const auto read_pid = [] { return error_of(::syscall(SYS_getpid)); };
   EXPECT_EQ(behind(ordinary, make_socket), ENOSYS);
   EXPECT_EQ(behind(ordinary, read_pid), 0);
-  EXPECT_EQ(behind([](Filter& f) { ordinary(f); f.allow_sockets({AF_UNIX}); }, make_socket), 0) << "the control";
+  EXPECT_EQ(behind(
+                [](Filter& f) {
+                  ordinary(f);
+                  f.allow_sockets({AF_UNIX});
+                },
+                make_socket),
+            0)
+      << "the control";
 }
 
 TEST(Filter, TheFirstWordOnACallCounts) {
   constexpr const char* kOne[] = {"getppid"};
   const auto ask = [] { return error_of(::syscall(SYS_getppid)); };
-  EXPECT_EQ(behind([&](Filter& f) { f.end_process(kOne); ordinary(f); }, ask), -SIGSYS);
-  EXPECT_EQ(behind([&](Filter& f) { f.refuse(kOne, EPERM); ordinary(f); }, ask), EPERM);
-  EXPECT_EQ(behind([&](Filter& f) { ordinary(f); f.end_process(kOne); }, ask), 0);
+  EXPECT_EQ(behind(
+                [&](Filter& f) {
+                  f.end_process(kOne);
+                  ordinary(f);
+                },
+                ask),
+            -SIGSYS);
+  EXPECT_EQ(behind(
+                [&](Filter& f) {
+                  f.refuse(kOne, EPERM);
+                  ordinary(f);
+                },
+                ask),
+            EPERM);
+  EXPECT_EQ(behind(
+                [&](Filter& f) {
+                  ordinary(f);
+                  f.end_process(kOne);
+                },
+                ask),
+            0);
 }
 
 TEST(Filter, ACallThatNobodyKnowsIsLeftOut) {
   constexpr const char* kNone[] = {"no_such_call"};
-  EXPECT_EQ(behind([&](Filter& f) { f.allow(kNone); ordinary(f); }, [] { return 0; }), 0);
+  EXPECT_EQ(behind(
+                [&](Filter& f) {
+                  f.allow(kNone);
+                  ordinary(f);
+                },
+                [] { return 0; }),
+            0);
 }
 
 TEST(Filter, TheUpperHalfOfAnIntHidesNothing) {
-  const auto filter = [](Filter& f) { ordinary(f); f.allow_prctl(); f.allow_sockets({AF_UNIX}); };
+  const auto filter = [](Filter& f) {
+    ordinary(f);
+    f.allow_prctl();
+    f.allow_sockets({AF_UNIX});
+  };
   EXPECT_EQ(behind(filter, [] { return error_of(::syscall(SYS_prctl, kUpper | PR_SET_DUMPABLE, 1, 0, 0, 0)); }), ENOSYS);
   EXPECT_EQ(behind(filter, [] { return error_of(::syscall(SYS_prctl, PR_SET_DUMPABLE, kUpper, 0, 0, 0)); }), ENOSYS);
   EXPECT_EQ(behind(filter, [] { return error_of(::syscall(SYS_socket, kUpper | AF_INET, SOCK_STREAM, 0)); }), ENOSYS);
@@ -87,8 +122,16 @@ TEST(Filter, ThreadsAreNotProcesses) {
     std::thread([&] { seen = 0; }).join();
     return seen;
   };
-  const auto threads = [](Filter& f) { ordinary(f); f.allow_prctl(); f.allow_threads(); };
-  const auto processes = [](Filter& f) { ordinary(f); f.allow_prctl(); f.allow_processes(); };
+  const auto threads = [](Filter& f) {
+    ordinary(f);
+    f.allow_prctl();
+    f.allow_threads();
+  };
+  const auto processes = [](Filter& f) {
+    ordinary(f);
+    f.allow_prctl();
+    f.allow_processes();
+  };
   EXPECT_EQ(behind(threads, start_thread), 0);
   EXPECT_EQ(behind(threads, fork), ENOSYS);
   EXPECT_EQ(behind(processes, start_thread), 0);
@@ -97,9 +140,22 @@ TEST(Filter, ThreadsAreNotProcesses) {
 }
 
 TEST(Filter, LimitsAreReadAndNotSet) {
-  const auto filter = [](Filter& f) { ordinary(f); f.allow_reading_limits(); };
-  EXPECT_EQ(behind(filter, [] { rlimit now{}; return error_of(::getrlimit(RLIMIT_NOFILE, &now)); }), 0);
-  EXPECT_EQ(behind(filter, [] { const rlimit fewer{8, 8}; return error_of(::setrlimit(RLIMIT_NOFILE, &fewer)); }), ENOSYS);
+  const auto filter = [](Filter& f) {
+    ordinary(f);
+    f.allow_reading_limits();
+  };
+  EXPECT_EQ(behind(filter,
+                   [] {
+                     rlimit now{};
+                     return error_of(::getrlimit(RLIMIT_NOFILE, &now));
+                   }),
+            0);
+  EXPECT_EQ(behind(filter,
+                   [] {
+                     const rlimit fewer{8, 8};
+                     return error_of(::setrlimit(RLIMIT_NOFILE, &fewer));
+                   }),
+            ENOSYS);
 }
 
 TEST(Filter, FiltersComeOnTopAndListenToNothing) {
@@ -110,7 +166,10 @@ TEST(Filter, FiltersComeOnTopAndListenToNothing) {
       return error_of(::syscall(SYS_seccomp, 1 /* SECCOMP_SET_MODE_FILTER */, flags, &program));
     };
   };
-  const auto filter = [](Filter& f) { ordinary(f); f.allow_filters(); };
+  const auto filter = [](Filter& f) {
+    ordinary(f);
+    f.allow_filters();
+  };
   EXPECT_EQ(behind(filter, on_top(0)), 0);
   EXPECT_EQ(behind(filter, on_top(8 /* SECCOMP_FILTER_FLAG_NEW_LISTENER */)), ENOSYS);
 }

@@ -27,7 +27,7 @@ enum Right : std::uint64_t {
 
   kRead = kReadFile | kReadFolder,
   kRun = kRead | kExecute,
-  kReadWrite = kReadFile | kWriteFile | kTruncate,  // of one file
+  kReadWrite = kReadFile | kWriteFile | kTruncate,                                              // of one file
   kKeep = kRead | kReadWrite | kRemoveFolder | kRemoveFile | kMakeFolder | kMakeFile | kRefer,  // a folder of its own
 };
 
@@ -48,7 +48,7 @@ int landlock_version();
 Result<> enter_landlock(const std::vector<Allowed>& paths, Tcp tcp);
 
 // The steps, each a bare system call: between clone(2) and execve(2) nothing may allocate. -1 and errno, as these say it.
-int make_landlock(int version, Tcp tcp);                               // a descriptor; close-on-exec
+int make_landlock(int version, Tcp tcp);                                     // a descriptor; close-on-exec
 int allow_beneath(int landlock, int version, int fd, std::uint64_t rights);  // fd: of a folder, or of a file with the rights of files
 int keep_landlock(int landlock);
 

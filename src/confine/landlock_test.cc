@@ -34,7 +34,9 @@ class LandlockTest : public ::testing::Test {
   std::filesystem::path path(const char* name) const { return folder_.path() / name; }
   std::vector<Allowed> paths() const { return {{path("own"), kKeep}, {path("other"), kKeep}, {path("closed") / "nowhere", kRead, false}}; }
   // What `work` gives within `allowed`, and without (the control).
-  std::pair<int, int> both(const std::function<int()>& work, Tcp tcp = Tcp::none) const { return {run(true, work, tcp), run(false, work, tcp)}; }
+  std::pair<int, int> both(const std::function<int()>& work, Tcp tcp = Tcp::none) const {
+    return {run(true, work, tcp), run(false, work, tcp)};
+  }
   int run(bool enter, const std::function<int()>& work, Tcp tcp) const {
     const pid_t pid = ::fork();
     if (pid == 0) {
@@ -76,11 +78,12 @@ TEST_F(LandlockTest, NamesMoveBetweenAllowedFolders) {
 TEST_F(LandlockTest, AFileWithoutANameGetsOne) {
   // As the store of checkpoints does it.
   EXPECT_EQ(both([&] {
-    const int file = ::open(path("own").c_str(), O_TMPFILE | O_RDWR, 0600);
-    const std::string link = "/proc/self/fd/" + std::to_string(file), name = path("other") / "linked";
-    ::unlink(name.c_str());
-    return error_of(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW));
-  }), Both(0, 0));
+              const int file = ::open(path("own").c_str(), O_TMPFILE | O_RDWR, 0600);
+              const std::string link = "/proc/self/fd/" + std::to_string(file), name = path("other") / "linked";
+              ::unlink(name.c_str());
+              return error_of(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW));
+            }),
+            Both(0, 0));
 }
 
 TEST_F(LandlockTest, TcpIsNarrowed) {

@@ -16,7 +16,8 @@ using O = OperationState;
 
 void keep_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms) {
   session.exec(
-      "INSERT INTO answers (tenant, name, fingerprint, status, body, operation, created_ms) VALUES (:tenant, :name, :print, :status, :body, "
+      "INSERT INTO answers (tenant, name, fingerprint, status, body, operation, created_ms) VALUES (:tenant, :name, :print, :status, "
+      ":body, "
       ":operation, :created)",
       tenant, key, answer.fingerprint, answer.status, answer.body, answer.operation, now_ms);
 }
@@ -31,7 +32,8 @@ Result<Accepted> replayed(Session& session, KeptAnswer answer) {
 
 void insert(Session& session, Operation& operation) {
   const auto row = session.query<long long>(
-      "INSERT INTO operations (id, tenant, sandbox, kind, state, reason, request, created_ms) VALUES (:id, :tenant, :sandbox, :kind, :state, "
+      "INSERT INTO operations (id, tenant, sandbox, kind, state, reason, request, created_ms) VALUES (:id, :tenant, :sandbox, :kind, "
+      ":state, "
       ":reason, :request, :created) RETURNING sequence",
       operation.id, operation.tenant, operation.sandbox, to_string(operation.kind), to_string(operation.state), operation.reason,
       operation.request, operation.created_ms);
@@ -40,7 +42,8 @@ void insert(Session& session, Operation& operation) {
 
 void insert(Session& session, Sandbox& sandbox) {
   const auto row = session.query<long long>(
-      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, rest) VALUES (:id, :tenant, "
+      "INSERT INTO sandboxes (id, tenant, state, template, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, rest) VALUES "
+      "(:id, :tenant, "
       ":state, :template, :cpus, :memory, :disk, :metadata, :limit, :created, :rest) RETURNING sequence",
       sandbox.id, sandbox.tenant, to_string(S::creating), sandbox.template_reference, sandbox.cpus, sandbox.memory_mib, sandbox.disk_mib,
       rows::write_metadata(sandbox.metadata), sandbox.time_limit_s, sandbox.created_ms, rows::write_rest(sandbox.rest));
@@ -53,14 +56,15 @@ void insert(Session& session, Sandbox& sandbox) {
 void tell(Session& session, const Operation& operation, std::int64_t now_ms) {
   json::object data{{"kind", to_string(operation.kind)}};
   if (operation.error) data["code"] = operation.error->code;
-  rows::append_event(session, {0, operation.tenant, fmt::format("operation.{}", to_string(operation.state)), operation.sandbox, operation.id,
-                               json::serialize(data), now_ms});
+  rows::append_event(session, {0, operation.tenant, fmt::format("operation.{}", to_string(operation.state)), operation.sandbox,
+                               operation.id, json::serialize(data), now_ms});
 }
 
 void tell(Session& session, const Sandbox& sandbox, const std::string& operation, std::int64_t now_ms) {
   json::object data{{"state", to_string(sandbox.state)}};
   if (!sandbox.end_reason.empty()) data["reason"] = sandbox.end_reason;
-  rows::append_event(session, {0, sandbox.tenant, fmt::format("sandbox.{}", to_string(sandbox.state)), sandbox.id, operation, json::serialize(data), now_ms});
+  rows::append_event(session, {0, sandbox.tenant, fmt::format("sandbox.{}", to_string(sandbox.state)), sandbox.id, operation,
+                               json::serialize(data), now_ms});
 }
 
 // Moves the sandbox and its clock: a time limit runs only while the sandbox does.
@@ -71,10 +75,13 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
   if (to == S::running && sandbox.time_limit_s > 0)
     sandbox.ends_ms = now_ms + (rests(from) && sandbox.remaining_ms > 0 ? sandbox.remaining_ms : sandbox.time_limit_s * 1000);
   else if (rests(to) && sandbox.ends_ms > 0)
-    // To the millisecond: with a second given at every pause a sandbox lives as long as somebody pauses it. One whose limit puts it to rest begins anew.
+    // To the millisecond: with a second given at every pause a sandbox lives as long as somebody pauses it. One whose limit puts it to rest
+    // begins anew.
     sandbox.remaining_ms = sandbox.ends_ms > now_ms ? sandbox.ends_ms - now_ms : sandbox.rest.suspend_at_limit ? 0 : 1;
-  if (to != S::running) sandbox.ends_ms = 0;
-  else sandbox.end_reason.clear();  // one that had ended was started again
+  if (to != S::running)
+    sandbox.ends_ms = 0;
+  else
+    sandbox.end_reason.clear();  // one that had ended was started again
   const bool over = to == S::failed || to == S::ended;
   tell(session, sandbox, operation, now_ms);
   if (to == S::deleted) {
@@ -86,7 +93,8 @@ void move(Session& session, Sandbox& sandbox, SandboxState to, const std::string
   session.exec(
       "UPDATE sandboxes SET state = :state, template_digest = :digest, ends_ms = :ends, remaining_ms = :remaining, end_reason = :reason, "
       "over_ms = :over WHERE sequence = :sequence",
-      to_string(to), sandbox.template_digest, sandbox.ends_ms, sandbox.remaining_ms, sandbox.end_reason, over ? now_ms : 0, sandbox.sequence);
+      to_string(to), sandbox.template_digest, sandbox.ends_ms, sandbox.remaining_ms, sandbox.end_reason, over ? now_ms : 0,
+      sandbox.sequence);
 }
 
 std::vector<std::string> children_of(const Operation& operation) {
@@ -118,14 +126,22 @@ tl::unexpected<Error> state_forbids(const Sandbox& sandbox, const Operation& wan
     return fail(ErrorKind::conflict, code, fmt::format("sandbox {} {}", sandbox.id, what), std::move(next));
   };
   switch (sandbox.state) {
-    case S::creating: return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
-    case S::deleting: return no("sandbox_deleting", "is being deleted", "create another one");
-    case S::ended: return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "start it from its disk, or create another one");
-    case S::failed: return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
-    case S::paused: return no("sandbox_paused", "is paused already", "resume it when it is needed");
-    case S::suspended: return no("sandbox_suspended", "is suspended", "wake it first");
-    case S::stopped: return no("sandbox_stopped", "is stopped", "start it first");
-    default: break;
+    case S::creating:
+      return no("sandbox_not_ready", "is still being created", "wait for its create operation, then try again");
+    case S::deleting:
+      return no("sandbox_deleting", "is being deleted", "create another one");
+    case S::ended:
+      return no("sandbox_ended", fmt::format("has ended ({})", sandbox.end_reason), "start it from its disk, or create another one");
+    case S::failed:
+      return no("sandbox_failed", "could not be created", "see its create operation; delete it and create another one");
+    case S::paused:
+      return no("sandbox_paused", "is paused already", "resume it when it is needed");
+    case S::suspended:
+      return no("sandbox_suspended", "is suspended", "wake it first");
+    case S::stopped:
+      return no("sandbox_stopped", "is stopped", "start it first");
+    default:
+      break;
   }
   return no("sandbox_running", fmt::format("is running: nothing to {}", to_string(wanted.kind)), "use it");
 }
@@ -143,7 +159,8 @@ Result<> check_volume_is_new(Session& session, const Sandbox& volume) {
 }  // namespace
 
 // The answer kept under the request's key, if any; another request under that key is refused.
-Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint) {
+Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key,
+                                              const std::string& fingerprint) {
   const auto found = session.query<std::string, long long, std::string, std::string>(
       "SELECT fingerprint, status, body, operation FROM answers WHERE tenant = :tenant AND name = :name", tenant, key);
   if (found.empty()) return std::optional<KeptAnswer>();
@@ -158,7 +175,8 @@ Error sandbox_not_found(const std::string& id) {
   return {ErrorKind::not_found, "sandbox_not_found", fmt::format("there is no sandbox {}", id), "list what there is: GET /v1/sandboxes"};
 }
 Error operation_not_found(const std::string& id) {
-  return {ErrorKind::not_found, "operation_not_found", fmt::format("there is no operation {}", id), "finished operations are kept for a day: GET /v1/operations"};
+  return {ErrorKind::not_found, "operation_not_found", fmt::format("there is no operation {}", id),
+          "finished operations are kept for a day: GET /v1/operations"};
 }
 
 Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation operation, const std::optional<Idempotency>& keep) {
@@ -168,7 +186,8 @@ Result<Accepted> accept_create(Session& session, Sandbox sandbox, Operation oper
   }
   if (is_volume(sandbox)) TRY_VOID(check_volume_is_new(session, sandbox));
   insert(session, sandbox);
-  if (!sandbox.egress.empty()) insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress});
+  if (!sandbox.egress.empty())
+    insert_egress(session, {sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress});
   insert(session, operation);
   tell(session, sandbox, operation.id, operation.created_ms);
   Accepted out{std::move(sandbox), std::move(operation), false, std::nullopt};
@@ -202,22 +221,26 @@ Result<Accepted> accept_change(Session& session, Operation operation, const std:
   for (const Operation& other : busy)
     if (other.kind == operation.kind && !other.cancel_requested) same = other;
   // Of these each request is another one.
-  const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore && operation.kind != OperationKind::fork &&
-                          operation.kind != OperationKind::update && operation.kind != OperationKind::snapshot;
+  const bool repeatable = operation.kind != OperationKind::checkpoint && operation.kind != OperationKind::restore &&
+                          operation.kind != OperationKind::fork && operation.kind != OperationKind::update &&
+                          operation.kind != OperationKind::snapshot;
   const bool joins = same && repeatable && (operation.kind == OperationKind::remove || same->id == busy.back().id);
   if (!joins) {
     if (operation.kind == OperationKind::remove) {
       if (!can_move(sandbox.state, S::deleting) && sandbox.state != S::deleting) return state_forbids(sandbox, operation);
-      for (const Operation& other : busy) session.exec("UPDATE operations SET cancel_requested = 1 WHERE sequence = :sequence", other.sequence);
+      for (const Operation& other : busy)
+        session.exec("UPDATE operations SET cancel_requested = 1 WHERE sequence = :sequence", other.sequence);
       sandbox.end_reason = operation.reason;
       if (sandbox.state != S::deleting) move(session, sandbox, S::deleting, operation.id, operation.created_ms);
     } else {
-      const bool lives = sandbox.state == S::running || sandbox.state == S::paused || sandbox.state == S::suspended || sandbox.state == S::stopped;
+      const bool lives =
+          sandbox.state == S::running || sandbox.state == S::paused || sandbox.state == S::suspended || sandbox.state == S::stopped;
       if (!may_begin(operation.kind, sandbox.state) && (busy.empty() || !lives)) return state_forbids(sandbox, operation);
       if (!busy.empty())
-        return fail(ErrorKind::conflict, "sandbox_busy",
-                    fmt::format("operation {} ({}) of sandbox {} has not finished", busy.back().id, to_string(busy.back().kind), sandbox.id),
-                    fmt::format("wait for it: GET /v1/operations/{}?wait=30", busy.back().id));
+        return fail(
+            ErrorKind::conflict, "sandbox_busy",
+            fmt::format("operation {} ({}) of sandbox {} has not finished", busy.back().id, to_string(busy.back().kind), sandbox.id),
+            fmt::format("wait for it: GET /v1/operations/{}?wait=30", busy.back().id));
     }
     insert(session, operation);
   }
@@ -251,7 +274,8 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
     if (outcome.cpus > 0 && outcome.memory_mib > 0 && (outcome.cpus != sandbox->cpus || outcome.memory_mib != sandbox->memory_mib)) {
       sandbox->cpus = outcome.cpus;
       sandbox->memory_mib = outcome.memory_mib;
-      session.exec("UPDATE sandboxes SET cpus = :cpus, memory_mib = :memory WHERE sequence = :sequence", sandbox->cpus, sandbox->memory_mib, sandbox->sequence);
+      session.exec("UPDATE sandboxes SET cpus = :cpus, memory_mib = :memory WHERE sequence = :sequence", sandbox->cpus, sandbox->memory_mib,
+                   sandbox->sequence);
     }
     // A create that was overtaken by a delete leaves the rest to it.
     const bool overtaken = operation->kind == OperationKind::create && sandbox->state != S::creating;
@@ -262,7 +286,8 @@ Result<Finished> finish_operation(Session& session, const std::string& id, const
   session.exec(
       "UPDATE operations SET state = :state, request = :request, error = :error, spans = :spans, finished_ms = :finished, "
       "started_ms = CASE WHEN started_ms = 0 THEN :started ELSE started_ms END WHERE sequence = :sequence",
-      to_string(operation->state), operation->request, rows::write_error(operation->error), rows::write_spans(operation->spans), now_ms, now_ms, operation->sequence);
+      to_string(operation->state), operation->request, rows::write_error(operation->error), rows::write_spans(operation->spans), now_ms,
+      now_ms, operation->sequence);
   if (operation->started_ms == 0) operation->started_ms = now_ms;
   for (const std::string& name : children) {
     auto child = rows::sandbox(session, name);
@@ -307,21 +332,24 @@ Result<bool> correct_state(Session& session, const std::string& id, SandboxState
   auto sandbox = rows::sandbox(session, id);
   const bool told = state == S::running || state == S::paused || state == S::suspended || state == S::stopped;
   if (!sandbox || !can_move(sandbox->state, state) || !told || sandbox->state == S::creating) return false;
-  if (!session.query<long long>("SELECT sequence FROM operations WHERE sandbox = :sandbox AND finished_ms = 0 LIMIT 1", id).empty()) return false;
+  if (!session.query<long long>("SELECT sequence FROM operations WHERE sandbox = :sandbox AND finished_ms = 0 LIMIT 1", id).empty())
+    return false;
   move(session, *sandbox, state, "", now_ms);
   return true;
 }
 
-Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint,
-                                               std::int64_t now_ms) {
+Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key,
+                                               const std::string& fingerprint, std::int64_t now_ms) {
   TRY(auto kept, find_answer(session, tenant, key, fingerprint));
   if (!kept) keep_answer(session, tenant, key, {fingerprint, 0, "", ""}, now_ms);
   return kept;
 }
 
-Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms) {
+Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer,
+                         std::int64_t now_ms) {
   const long long changed = session.exec(
-      "UPDATE answers SET status = :status, body = :body, operation = :operation WHERE tenant = :tenant AND name = :name AND fingerprint = :print",
+      "UPDATE answers SET status = :status, body = :body, operation = :operation WHERE tenant = :tenant AND name = :name AND fingerprint = "
+      ":print",
       answer.status, answer.body, answer.operation, tenant, key, answer.fingerprint);
   if (changed == 0) keep_answer(session, tenant, key, answer, now_ms);
   return {};

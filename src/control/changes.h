@@ -24,10 +24,12 @@ Result<> put_settings(Session& session, const std::string& sandbox, const std::s
 std::string find_settings(Session& session, const std::string& sandbox);
 Result<bool> correct_state(Session& session, const std::string& id, SandboxState state, std::int64_t now_ms);
 
-Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint);
-Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key, const std::string& fingerprint,
-                                               std::int64_t now_ms);
-Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer, std::int64_t now_ms);
+Result<std::optional<KeptAnswer>> find_answer(Session& session, const std::string& tenant, const std::string& key,
+                                              const std::string& fingerprint);
+Result<std::optional<KeptAnswer>> begin_answer(Session& session, const std::string& tenant, const std::string& key,
+                                               const std::string& fingerprint, std::int64_t now_ms);
+Result<> remember_answer(Session& session, const std::string& tenant, const std::string& key, const KeptAnswer& answer,
+                         std::int64_t now_ms);
 Result<> forget_answer(Session& session, const std::string& tenant, const std::string& key);
 
 Result<> put_key(Session& session, const Key& key);

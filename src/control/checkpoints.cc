@@ -68,14 +68,25 @@ Task<Checkpoint> find_checkpoint(Node& node, std::string tenant, std::string id)
 }
 
 Parent::Parent(const Sandbox& sandbox)
-    : tenant(sandbox.tenant), template_reference(sandbox.template_reference), lineage(sandbox.lineage), cpus(sandbox.cpus), memory_mib(sandbox.memory_mib),
-      disk_mib(sandbox.disk_mib), metadata(sandbox.metadata), time_limit_s(sandbox.time_limit_s), rest(sandbox.rest) {
+    : tenant(sandbox.tenant),
+      template_reference(sandbox.template_reference),
+      lineage(sandbox.lineage),
+      cpus(sandbox.cpus),
+      memory_mib(sandbox.memory_mib),
+      disk_mib(sandbox.disk_mib),
+      metadata(sandbox.metadata),
+      time_limit_s(sandbox.time_limit_s),
+      rest(sandbox.rest) {
   std::erase_if(metadata, [](const auto& label) { return is_own_label(label.first); });  // what is made of a volume is none
 }
 
 Parent::Parent(std::string of_tenant, const Checkpoint& checkpoint)
-    : tenant(std::move(of_tenant)), template_reference(checkpoint.template_reference), lineage(checkpoint.lineage.empty() ? checkpoint.sandbox : checkpoint.lineage),
-      cpus(checkpoint.cpus), memory_mib(checkpoint.memory_mib), disk_mib(checkpoint.disk_mib) {}
+    : tenant(std::move(of_tenant)),
+      template_reference(checkpoint.template_reference),
+      lineage(checkpoint.lineage.empty() ? checkpoint.sandbox : checkpoint.lineage),
+      cpus(checkpoint.cpus),
+      memory_mib(checkpoint.memory_mib),
+      disk_mib(checkpoint.disk_mib) {}
 
 Sandbox child_of(const Parent& parent, OwnSettings own, std::int64_t now_ms) {
   Sandbox child;

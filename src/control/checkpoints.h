@@ -24,8 +24,8 @@ struct Checkpoint {
 Task<std::vector<Checkpoint>> list_checkpoints(Node& node, std::string tenant, std::string sandbox = {});
 Task<Checkpoint> find_checkpoint(Node& node, std::string tenant, std::string id);  // checkpoint_not_found
 
-// What a child has from a living parent, but for the labels that are the server's own; or from a checkpoint, whose sandbox may be gone: then
-// it has no labels and no limits.
+// What a child has from a living parent, but for the labels that are the server's own; or from a checkpoint, whose sandbox may be gone:
+// then it has no labels and no limits.
 struct Parent {
   explicit Parent(const Sandbox& sandbox);
   Parent(std::string of_tenant, const Checkpoint& checkpoint);

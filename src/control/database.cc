@@ -32,12 +32,14 @@ Error store_error(const std::exception& exception) {
   const auto* sqlite = dynamic_cast<const soci::sqlite3_soci_error*>(&exception);
   const int code = sqlite ? sqlite->result() & 0xff : 0;
   // SQLITE_FULL 13, SQLITE_CORRUPT 11, SQLITE_NOTADB 26 (sqlite3.h)
-  if (code == 13) return {ErrorKind::insufficient_storage, "store_full", "the database's disk is full", "free space on the data folder's disk"};
+  if (code == 13)
+    return {ErrorKind::insufficient_storage, "store_full", "the database's disk is full", "free space on the data folder's disk"};
   if (code == 11 || code == 26)
     return {ErrorKind::corrupt, "store_corrupt", "the database is damaged", "restore control/space.db from a backup"};
   // what() of SOCI holds the bound values, which may be secrets; its bare message does not.
   const auto* soci_error = dynamic_cast<const soci::soci_error*>(&exception);
-  return {ErrorKind::internal, "store_failed", "the database refused: " + (soci_error ? soci_error->get_error_message() : std::string(exception.what())),
+  return {ErrorKind::internal, "store_failed",
+          "the database refused: " + (soci_error ? soci_error->get_error_message() : std::string(exception.what())),
           "see the server's log"};
 }
 

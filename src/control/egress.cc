@@ -35,11 +35,13 @@ Result<json::object> document_of(const EgressSettings& settings) {
 }  // namespace
 
 Error egress_unavailable(std::string_view why) {
-  return {ErrorKind::unavailable, "egress_unavailable", fmt::format("the egress gateway cannot be reached: {}", why), "try again in a moment; sandboxes have no network meanwhile"};
+  return {ErrorKind::unavailable, "egress_unavailable", fmt::format("the egress gateway cannot be reached: {}", why),
+          "try again in a moment; sandboxes have no network meanwhile"};
 }
 
 Egress::Egress(asio::any_io_executor executor, std::string socket_path)
-    : client_(executor, http::unix_connector(socket_path), options()), forwarding_(executor, http::unix_connector(socket_path), options()) {}
+    : client_(executor, http::unix_connector(socket_path), options()),
+      forwarding_(executor, http::unix_connector(socket_path), options()) {}
 
 Task<json::object> Egress::ask(std::string method, std::string target, std::string body) {
   http::Request request;
@@ -52,7 +54,9 @@ Task<json::object> Egress::ask(std::string method, std::string target, std::stri
   if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
   if (answer->body.empty()) co_return json::object();
   auto parsed = parse_json_object(answer->body, kAnswerLimit);
-  if (!parsed) co_return fail(ErrorKind::internal, "egress_answer_invalid", "the gateway's answer cannot be read: " + parsed.error().message, "see egress's log");
+  if (!parsed)
+    co_return fail(ErrorKind::internal, "egress_answer_invalid", "the gateway's answer cannot be read: " + parsed.error().message,
+                   "see egress's log");
   co_return std::move(*parsed);
 }
 

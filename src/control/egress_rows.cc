@@ -30,22 +30,27 @@ std::vector<EgressSettings> read(Session& session, const std::string& where, con
 }  // namespace
 
 void insert_egress(Session& session, const EgressSettings& settings) {
-  session.exec("INSERT INTO egress (sandbox, tenant, lineage, generation, document) VALUES (:sandbox, :tenant, :lineage, :generation, :document)", settings.sandbox,
-               settings.tenant, settings.lineage, settings.generation, settings.document);
+  session.exec(
+      "INSERT INTO egress (sandbox, tenant, lineage, generation, document) VALUES (:sandbox, :tenant, :lineage, :generation, :document)",
+      settings.sandbox, settings.tenant, settings.lineage, settings.generation, settings.document);
 }
 
 Result<EgressSettings> put_egress(Session& session, const std::string& tenant, const std::string& sandbox, const std::string& document,
                                   std::optional<std::int64_t> expected, std::int64_t now_ms) {
   TRY(EgressSettings settings, find_egress(session, tenant, sandbox));
   if (expected && *expected != settings.generation)
-    return fail(ErrorKind::conflict, "generation_conflict", fmt::format("the policy has generation {} and not {}: somebody else changed it", settings.generation, *expected),
+    return fail(ErrorKind::conflict, "generation_conflict",
+                fmt::format("the policy has generation {} and not {}: somebody else changed it", settings.generation, *expected),
                 "read it again, then change it");
   const bool first = settings.generation++ == 0;
   settings.document = document;
-  if (first) insert_egress(session, settings);
+  if (first)
+    insert_egress(session, settings);
   else
-    session.exec("UPDATE egress SET generation = :generation, document = :document WHERE sandbox = :sandbox", settings.generation, settings.document, sandbox);
-  rows::append_event(session, {0, tenant, "egress.changed", sandbox, "", fmt::format(R"({{"generation":{}}})", settings.generation), now_ms});
+    session.exec("UPDATE egress SET generation = :generation, document = :document WHERE sandbox = :sandbox", settings.generation,
+                 settings.document, sandbox);
+  rows::append_event(session,
+                     {0, tenant, "egress.changed", sandbox, "", fmt::format(R"({{"generation":{}}})", settings.generation), now_ms});
   return settings;
 }
 
@@ -64,9 +69,12 @@ void copy_egress(Session& session, const std::string& from, const std::string& t
   auto parents = read(session, "sandbox", from);
   // One that never had a policy allows nothing; its children still trust its authority, and are to be told so.
   EgressSettings settings{from, "", from, 0, kNoEgress};
-  if (!parents.empty()) settings = std::move(parents.front());
-  else if (const auto parent = rows::sandbox(session, from)) settings.tenant = parent->tenant;
-  else return;
+  if (!parents.empty())
+    settings = std::move(parents.front());
+  else if (const auto parent = rows::sandbox(session, from))
+    settings.tenant = parent->tenant;
+  else
+    return;
   settings.sandbox = to;
   settings.generation = 1;
   insert_egress(session, settings);
@@ -80,7 +88,8 @@ void forget_egress(Session& session, const std::string& sandbox) {
 Result<> set_port(Session& session, const std::string& tenant, const std::string& sandbox, std::uint16_t port, bool is_public) {
   TRY(const auto now, public_ports(session, tenant, sandbox));
   if (is_public && now.size() >= kMostPublicPorts)
-    return fail(ErrorKind::resource_exhausted, "too_many_public_ports", fmt::format("a sandbox has at most {} public ports", kMostPublicPorts), "make some private first");
+    return fail(ErrorKind::resource_exhausted, "too_many_public_ports",
+                fmt::format("a sandbox has at most {} public ports", kMostPublicPorts), "make some private first");
   session.exec("DELETE FROM public_ports WHERE sandbox = :sandbox AND port = :port", sandbox, static_cast<long long>(port));
   if (is_public) session.exec("INSERT INTO public_ports (sandbox, port) VALUES (:sandbox, :port)", sandbox, static_cast<long long>(port));
   return {};
@@ -95,7 +104,10 @@ Result<std::vector<std::uint16_t>> public_ports(Session& session, const std::str
 }
 
 bool port_is_public(Session& session, const std::string& sandbox, std::uint16_t port) {
-  return !session.query<long long>("SELECT port FROM public_ports WHERE sandbox = :sandbox AND port = :port", sandbox, static_cast<long long>(port)).empty();
+  return !session
+              .query<long long>("SELECT port FROM public_ports WHERE sandbox = :sandbox AND port = :port", sandbox,
+                                static_cast<long long>(port))
+              .empty();
 }
 
 }  // namespace space::control::changes

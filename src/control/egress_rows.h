@@ -29,7 +29,7 @@ void insert_egress(Session& session, const EgressSettings& settings);  // of a n
 Result<EgressSettings> put_egress(Session& session, const std::string& tenant, const std::string& sandbox, const std::string& document,
                                   std::optional<std::int64_t> expected, std::int64_t now_ms);
 Result<EgressSettings> find_egress(Session& session, const std::string& tenant, const std::string& sandbox);  // sandbox_not_found
-std::vector<EgressSettings> all_egress(Session& session);  // that were ever set
+std::vector<EgressSettings> all_egress(Session& session);                                                     // that were ever set
 // A fork starts with its parent's policy and public ports are not inherited; its first generation is 1.
 void copy_egress(Session& session, const std::string& from, const std::string& to);
 void forget_egress(Session& session, const std::string& sandbox);  // with its public ports

@@ -18,7 +18,14 @@ bool may_pass(const Error& error) { return error.kind == ErrorKind::unavailable;
 }  // namespace
 
 Engine::Engine(asio::any_io_executor executor, Store& store, Node& node, const Clock& clock, EngineOptions options)
-    : executor_(executor), store_(store), node_(node), clock_(clock), options_(options), deadlines_(executor), reconciles_(executor), retries_(executor),
+    : executor_(executor),
+      store_(store),
+      node_(node),
+      clock_(clock),
+      options_(options),
+      deadlines_(executor),
+      reconciles_(executor),
+      retries_(executor),
       stopped_(executor) {}
 
 Engine::~Engine() = default;
@@ -34,7 +41,8 @@ Task<> Engine::start() {
     enqueue(operation, sandbox ? *sandbox : gone)->asked = true;
   }
   if (!unfinished.empty()) log::info("operations.resumed", {{"count", unfinished.size()}});
-  for (auto loop : {&Engine::watch_node, &Engine::watch_deadlines, &Engine::watch_idle, &Engine::reconcile_loop, &Engine::prune_loop}) spawn(executor_, (this->*loop)());
+  for (auto loop : {&Engine::watch_node, &Engine::watch_deadlines, &Engine::watch_idle, &Engine::reconcile_loop, &Engine::prune_loop})
+    spawn(executor_, (this->*loop)());
   co_return Result<>();
 }
 
@@ -49,7 +57,8 @@ void Engine::stop() {
 
 Result<> Engine::admit() const {
   if (live_.size() < options_.max_running + options_.max_pending) return {};
-  return fail(ErrorKind::resource_exhausted, "too_many_operations", fmt::format("{} operations wait already", live_.size()), "wait for some to finish, then try again");
+  return fail(ErrorKind::resource_exhausted, "too_many_operations", fmt::format("{} operations wait already", live_.size()),
+              "wait for some to finish, then try again");
 }
 
 Task<Accepted> Engine::create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep) {
@@ -80,7 +89,8 @@ Task<Accepted> Engine::fork(std::vector<Sandbox> children, Operation operation, 
 Task<Operation> Engine::cancel(std::string tenant, std::string id) {
   const auto found = live_.find(id);
   if (found != live_.end() && found->second->operation.tenant == tenant && found->second->is_in_one_step())
-    co_return fail(ErrorKind::conflict, "not_cancellable", fmt::format("a {} that has begun cannot be taken back", to_string(found->second->operation.kind)),
+    co_return fail(ErrorKind::conflict, "not_cancellable",
+                   fmt::format("a {} that has begun cannot be taken back", to_string(found->second->operation.kind)),
                    "wait for it, then do the opposite");
   CO_TRY(Operation operation, co_await store_.request_cancel(tenant, id));
   const auto now = live_.find(id);
@@ -95,7 +105,8 @@ void Engine::request_end(const LivePtr& live) {
   live->changed.notify_all();
   retries_.ring();
   // Node gives a create up when it hears of the delete; the call under way then comes back.
-  if (live->operation.kind == OperationKind::create && live->asked) spawn(executor_, take_away(live->operation.sandbox, live->operation.id));
+  if (live->operation.kind == OperationKind::create && live->asked)
+    spawn(executor_, take_away(live->operation.sandbox, live->operation.id));
 }
 
 Task<Operation> Engine::find(std::string tenant, std::string id) {
@@ -106,7 +117,8 @@ Task<Operation> Engine::find(std::string tenant, std::string id) {
 
 Task<Operation> Engine::wait(std::string tenant, std::string id, milliseconds time, std::optional<OperationState> seen) {
   const auto found = live_.find(id);
-  if (found == live_.end() || found->second->operation.tenant != tenant) co_return co_await store_.find_operation(std::move(tenant), std::move(id));
+  if (found == live_.end() || found->second->operation.tenant != tenant)
+    co_return co_await store_.find_operation(std::move(tenant), std::move(id));
   const LivePtr live = found->second;
   const auto until = std::chrono::steady_clock::now() + time;
   while (!live->over && !stopping_ && (!seen || live->operation.state == *seen)) {
@@ -173,8 +185,10 @@ asio::awaitable<void> Engine::run_lane(std::string sandbox) {
   lane.current.reset();
   if (auto reason = std::exchange(lane.end_reason, std::nullopt)) {
     // What was told while another machine was being made may be the end of the one before: the inventory knows.
-    if (kind == OperationKind::start || kind == OperationKind::restore) reconciles_.ring();
-    else spawn(executor_, ended_by_itself(sandbox, *reason));
+    if (kind == OperationKind::start || kind == OperationKind::restore)
+      reconciles_.ring();
+    else
+      spawn(executor_, ended_by_itself(sandbox, *reason));
   }
   if (!lane.waiting.empty()) {
     lane.queued = true;
@@ -189,7 +203,8 @@ asio::awaitable<void> Engine::carry_out(LivePtr live) {
   Operation& operation = live->operation;
   const std::int64_t began_us = clock_.monotonic_us();
   live->operation.spans.push_back({"queued", 0, began_us - live->accepted_us});
-  Result<NodeDone> result = fail(ErrorKind::cancelled, "operation_cancelled", "the operation was cancelled before it began", "ask again if it is wanted after all");
+  Result<NodeDone> result = fail(ErrorKind::cancelled, "operation_cancelled", "the operation was cancelled before it began",
+                                 "ask again if it is wanted after all");
   const bool give_up = operation.cancel_requested && operation.kind != OperationKind::remove;
   if (!give_up) {
     operation.state = OperationState::running;
@@ -229,10 +244,14 @@ Task<NodeDone> Engine::ask_node(LivePtr live) {
 Task<NodeDone> Engine::ask_once(const Live& live) {
   const Operation& operation = live.operation;
   switch (operation.kind) {
-    case OperationKind::create: co_return co_await node_.create(live.sandbox, operation);
-    case OperationKind::remove: co_return co_await node_.remove(operation.sandbox, operation.id);
-    case OperationKind::fork: co_return co_await ask_fork(operation);
-    default: break;
+    case OperationKind::create:
+      co_return co_await node_.create(live.sandbox, operation);
+    case OperationKind::remove:
+      co_return co_await node_.remove(operation.sandbox, operation.id);
+    case OperationKind::fork:
+      co_return co_await ask_fork(operation);
+    default:
+      break;
   }
   // The others are told as they are named, with what was asked for.
   std::string verb(to_string(operation.kind));
@@ -291,7 +310,9 @@ asio::awaitable<void> Engine::record_end(LivePtr live, Outcome outcome) {
     if (finished->sandbox && finished->sandbox->ends_ms > 0) deadlines_.ring();  // also when an update moved it
   }
   const auto& operation = live->operation;
-  auto& count = operation.state == OperationState::succeeded ? gauges_.succeeded : operation.state == OperationState::failed ? gauges_.failed : gauges_.cancelled;
+  auto& count = operation.state == OperationState::succeeded ? gauges_.succeeded
+                : operation.state == OperationState::failed  ? gauges_.failed
+                                                             : gauges_.cancelled;
   ++count;
   log::info("operation.finished", {{"operation", id},
                                    {"sandbox", operation.sandbox},
@@ -303,7 +324,8 @@ asio::awaitable<void> Engine::record_end(LivePtr live, Outcome outcome) {
   live_.erase(id);
   live->changed.notify_all();
   // Node and store disagree about what is there.
-  if (operation.error && (operation.error->kind == ErrorKind::not_found || operation.error->kind == ErrorKind::conflict)) reconciles_.ring();
+  if (operation.error && (operation.error->kind == ErrorKind::not_found || operation.error->kind == ErrorKind::conflict))
+    reconciles_.ring();
 }
 
 // Takes away what a create may have left at node. Where that fails the reconciliation does it.

@@ -55,7 +55,8 @@ class Engine {
   // The operation as it is this moment. operation_not_found.
   Task<Operation> find(std::string tenant, std::string id);
   // Returns when the operation is over or changed from `seen`, at the latest after `time`.
-  Task<Operation> wait(std::string tenant, std::string id, std::chrono::milliseconds time, std::optional<OperationState> seen = std::nullopt);
+  Task<Operation> wait(std::string tenant, std::string id, std::chrono::milliseconds time,
+                       std::optional<OperationState> seen = std::nullopt);
 
   // Waits while a pause or suspend of this sandbox is under way, at most `time`. True when it did.
   asio::awaitable<bool> wait_for_rest(std::string sandbox, std::chrono::milliseconds time);
@@ -92,7 +93,8 @@ class Engine {
   asio::awaitable<void> reconcile_loop();
   asio::awaitable<void> prune_loop();
   Task<> reconcile();
-  Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now);
+  Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,
+                const std::unordered_map<std::string, Owned>& now);
   asio::awaitable<void> ended_by_itself(std::string sandbox, std::string reason);
   asio::awaitable<void> kept_by_itself(std::string sandbox, std::string snapshot);
   asio::awaitable<void> wake_volume(std::string sandbox);

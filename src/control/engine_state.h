@@ -11,18 +11,20 @@
 namespace space::control {
 
 struct Engine::Live {
-  Live(asio::any_io_executor executor, Operation op, Sandbox box) : operation(std::move(op)), sandbox(std::move(box)), changed(std::move(executor)) {}
+  Live(asio::any_io_executor executor, Operation op, Sandbox box)
+      : operation(std::move(op)), sandbox(std::move(box)), changed(std::move(executor)) {}
   Operation operation;
   Sandbox sandbox;               // as it was when the operation was accepted; a create is made from it
   std::int64_t accepted_us = 0;  // monotonic
   std::int64_t called_us = 0;    // of the last call of node
   bool asked = false;            // node may know of it
   bool over = false;
-  Signal changed;                // operation or over changed
+  Signal changed;  // operation or over changed
 
   // Node does these in one step: once asked, the answer is on its way.
   bool is_in_one_step() const {
-    return asked && operation.state == OperationState::running && operation.kind != OperationKind::create && operation.kind != OperationKind::remove;
+    return asked && operation.state == OperationState::running && operation.kind != OperationKind::create &&
+           operation.kind != OperationKind::remove;
   }
 };
 

@@ -16,7 +16,9 @@ using testing::FakeNode;
 // Node stays; the process of store and engine comes and goes, as after kill -9.
 class EngineTest : public ::testing::Test {
  protected:
-  EngineTest() : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-engine-"))), fake_(fake_loop_.get_executor(), socket()) {
+  EngineTest()
+      : folder_(std::move(*TempDir::make(std::filesystem::temp_directory_path(), "space-engine-"))),
+        fake_(fake_loop_.get_executor(), socket()) {
     options_.patience = milliseconds(400);
     options_.reconcile_every = milliseconds(50);
     fake_.up();
@@ -74,7 +76,9 @@ class EngineTest : public ::testing::Test {
   }
   template <class F>
   bool eventually(F condition) {
-    for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20); !condition() && std::chrono::steady_clock::now() < until;) turn();
+    for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+         !condition() && std::chrono::steady_clock::now() < until;)
+      turn();
     return condition();
   }
   template <class T>
@@ -336,7 +340,8 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   fake_.boxes[paused].state = "paused";
   fake_.boxes["nobodysandbox0123456789"] = {"default", "running", "x", {}};
   begin();
-  EXPECT_TRUE(eventually([&] { return state(ended) == SandboxState::ended && state(lost) == SandboxState::ended && state(paused) == SandboxState::paused; }));
+  EXPECT_TRUE(eventually(
+      [&] { return state(ended) == SandboxState::ended && state(lost) == SandboxState::ended && state(paused) == SandboxState::paused; }));
   EXPECT_TRUE(eventually([&] { return !fake_.boxes.contains("nobodysandbox0123456789"); }));
   EXPECT_EQ(must(store().find_sandbox("default", lost)).end_reason, "lost");
   EXPECT_EQ(must(store().find_sandbox("default", ended)).end_reason, "out_of_memory");

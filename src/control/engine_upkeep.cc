@@ -17,8 +17,12 @@ asio::awaitable<void> Engine::watch_node() {
       retries_.ring();     // what waits for node need not wait longer
       reconciles_.ring();  // what happened meanwhile was told to nobody
     };
-    const auto ended = [this](std::string sandbox, std::string reason) { spawn(executor_, ended_by_itself(std::move(sandbox), std::move(reason))); };
-    const auto kept = [this](std::string sandbox, std::string snapshot) { spawn(executor_, kept_by_itself(std::move(sandbox), std::move(snapshot))); };
+    const auto ended = [this](std::string sandbox, std::string reason) {
+      spawn(executor_, ended_by_itself(std::move(sandbox), std::move(reason)));
+    };
+    const auto kept = [this](std::string sandbox, std::string snapshot) {
+      spawn(executor_, kept_by_itself(std::move(sandbox), std::move(snapshot)));
+    };
     const auto wanted = [this](std::string sandbox, std::string) { spawn(executor_, wake_volume(std::move(sandbox))); };
     auto result = co_await node_.follow(connected, ended, kept, wanted);
     if (stopping_) co_return;
@@ -100,7 +104,8 @@ asio::awaitable<void> Engine::watch_deadlines() {
     if (stopping_) co_return;
     if (rung != deadlines_.rung) continue;
     // Never under 20 ms: a sandbox that could not be deleted stays due. The wall clock may jump, so look at least hourly.
-    const std::int64_t left = next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
+    const std::int64_t left =
+        next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
     (void)co_await deadlines_.signal.wait_for(milliseconds(left));
   }
 }
@@ -202,7 +207,8 @@ Task<> Engine::reconcile() {
   co_return Result<>();
 }
 
-Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before, const std::unordered_map<std::string, Owned>& now) {
+Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,
+                      const std::unordered_map<std::string, Owned>& now) {
   const auto ours = now.find(there.id);
   const bool nobody = ours == now.end();
   // What a create that failed has left. One that ended may have come back, as by a start whose answer was lost, and its disk is somebody's.

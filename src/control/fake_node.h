@@ -27,7 +27,8 @@ class FakeNode {
     json::object request;
   };
 
-  FakeNode(asio::any_io_executor executor, std::filesystem::path socket) : executor_(executor), socket_(std::move(socket)), changed_(executor), events_(executor) {
+  FakeNode(asio::any_io_executor executor, std::filesystem::path socket)
+      : executor_(executor), socket_(std::move(socket)), changed_(executor), events_(executor) {
     add("PUT", "/v1/sandboxes/{id}", &FakeNode::put);
     add("DELETE", "/v1/sandboxes/{id}", &FakeNode::remove);
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
@@ -39,8 +40,8 @@ class FakeNode {
     add("GET", "/v1/templates", &FakeNode::templates);
     add("GET", "/v1/templates/{ref}", &FakeNode::one_template);
     add("GET", "/v1/events", &FakeNode::stream);
-    for (const char* path : {"/commands", "/commands/{session}", "/commands/{session}/token", "/commands/{session}/signal", "/commands/{session}/stdin",
-                             "/files", "/files/content", "/files/mkdir", "/files/stat"})
+    for (const char* path : {"/commands", "/commands/{session}", "/commands/{session}/token", "/commands/{session}/signal",
+                             "/commands/{session}/stdin", "/files", "/files/content", "/files/mkdir", "/files/stat"})
       for (const char* method : {"GET", "POST", "PUT", "DELETE"}) add(method, std::string("/v1/sandboxes/{id}") + path, &FakeNode::echo);
     add("GET", "/v1/sandboxes/{id}/commands/{session}/attach", &FakeNode::attach);
     add("GET", "/v1/sandboxes/{id}/commands/{session}/access", &FakeNode::access);
@@ -75,11 +76,11 @@ class FakeNode {
   }
 
   std::map<std::string, Box> boxes;
-  std::vector<std::string> calls;  // "PUT id", in order; data-plane calls too
-  bool hold = false;               // creates are made, calls of the data plane and changes come; their answers wait for `release`
-  bool hold_before = false;        // creates wait before they are made; a delete ends the waiting
-  std::optional<Error> fail_with;  // creates, pauses and resumes
-  bool drop_answers = false;       // changes are made, then the connection is cut
+  std::vector<std::string> calls;      // "PUT id", in order; data-plane calls too
+  bool hold = false;                   // creates are made, calls of the data plane and changes come; their answers wait for `release`
+  bool hold_before = false;            // creates wait before they are made; a delete ends the waiting
+  std::optional<Error> fail_with;      // creates, pauses and resumes
+  bool drop_answers = false;           // changes are made, then the connection is cut
   std::chrono::milliseconds delay{0};  // of creates, before and after they are made
 
  private:
@@ -87,7 +88,9 @@ class FakeNode {
   void add(std::string_view method, std::string_view pattern, Method call) {
     router_.add(method, pattern, [this, call](http::Exchange& exchange) { return (this->*call)(exchange); });
   }
-  static Task<> answer(http::Exchange& exchange, json::object body) { co_return co_await exchange.reply(http::json_response(200, json::serialize(body))); }
+  static Task<> answer(http::Exchange& exchange, json::object body) {
+    co_return co_await exchange.reply(http::json_response(200, json::serialize(body)));
+  }
   static json::array spans() { return {json::object{{"name", "load"}, {"start_us", 10}, {"duration_us", 20}}}; }
 
   Task<> put(http::Exchange& exchange) {
@@ -154,11 +157,19 @@ class FakeNode {
     co_return co_await answer(exchange, std::move(out));
   }
   Task<> info(http::Exchange& exchange) {
-    json::object out{{"version", "0.1.0"}, {"driver", "fake"}, {"accelerator", "none"}, {"vmm_version", "1"}, {"limits", "none"}, {"agent_protocol", 1}, {"pools", json::array()}};
+    json::object out{{"version", "0.1.0"}, {"driver", "fake"},    {"accelerator", "none"}, {"vmm_version", "1"},
+                     {"limits", "none"},   {"agent_protocol", 1}, {"pools", json::array()}};
     co_return co_await answer(exchange, std::move(out));
   }
   static json::object release_named(const std::string& tag) {
-    return {{"name", "base"}, {"tag", tag}, {"digest", "sha256:" + std::string(64, 'a')}, {"created_at", "2026-01-01T00:00:00.000Z"}, {"cpus", 1}, {"memory_mib", 512}, {"disk_mib", 4096}, {"rootfs_bytes", 1}};
+    return {{"name", "base"},
+            {"tag", tag},
+            {"digest", "sha256:" + std::string(64, 'a')},
+            {"created_at", "2026-01-01T00:00:00.000Z"},
+            {"cpus", 1},
+            {"memory_mib", 512},
+            {"disk_mib", 4096},
+            {"rootfs_bytes", 1}};
   }
   Task<> templates(http::Exchange& exchange) {
     json::array all;
@@ -168,7 +179,8 @@ class FakeNode {
   }
   Task<> one_template(http::Exchange& exchange) {
     calls.push_back("TEMPLATE " + exchange.param("ref"));
-    if (!exchange.param("ref").starts_with("base")) co_return fail(ErrorKind::not_found, "template_not_found", "there is no such template", "list them");
+    if (!exchange.param("ref").starts_with("base"))
+      co_return fail(ErrorKind::not_found, "template_not_found", "there is no such template", "list them");
     co_return co_await answer(exchange, release_named("latest"));
   }
   Task<> send_ended(http::SseWriter& writer, std::size_t from) {
@@ -195,14 +207,17 @@ class FakeNode {
     while (hold && !leaving_) co_await changed_.wait();
     json::object headers;
     for (const auto& [name, value] : exchange.headers().fields()) headers[name] = value;
-    json::object out{{"method", exchange.method()}, {"target", exchange.target().raw}, {"headers", std::move(headers)}, {"bytes", body.size()}, {"body", body.substr(0, 1024)}, {"call", calls.size()}};
+    json::object out{{"method", exchange.method()}, {"target", exchange.target().raw}, {"headers", std::move(headers)},
+                     {"bytes", body.size()},        {"body", body.substr(0, 1024)},    {"call", calls.size()}};
     co_return co_await exchange.reply(http::json_response(exchange.method() == "POST" ? 201 : 200, json::serialize(out)));
   }
   static Result<> check_token(http::Exchange& exchange) {
     const std::string_view authorization = exchange.headers().get("Authorization");
-    if (authorization.empty() && !exchange.headers().has("Space-Tenant")) return fail(ErrorKind::unauthenticated, "token_invalid", "no token", "");
+    if (authorization.empty() && !exchange.headers().has("Space-Tenant"))
+      return fail(ErrorKind::unauthenticated, "token_invalid", "no token", "");
     if (authorization == "Bearer at_expired") return fail(ErrorKind::gone, "token_expired", "the attach token has expired", "renew it");
-    if (!authorization.empty() && authorization != "Bearer at_good") return fail(ErrorKind::unauthenticated, "token_invalid", "no such token", "");
+    if (!authorization.empty() && authorization != "Bearer at_good")
+      return fail(ErrorKind::unauthenticated, "token_invalid", "no such token", "");
     return {};
   }
   Task<> access(http::Exchange& exchange) {

@@ -17,8 +17,8 @@ void tell(Session& session, const Key& key, const char* type, std::int64_t now_m
 std::size_t prune_beyond(Session& session, const std::string& table, const std::string& order, const std::string& where, std::size_t most) {
   const auto count = std::get<0>(session.query<long long>("SELECT COUNT(*) FROM " + table + " WHERE " + where).front());
   if (count <= static_cast<long long>(most)) return 0;
-  return static_cast<std::size_t>(session.exec("DELETE FROM " + table + " WHERE " + order + " IN (SELECT " + order + " FROM " + table + " WHERE " + where +
-                                                   " ORDER BY " + order + " LIMIT :surplus)",
+  return static_cast<std::size_t>(session.exec("DELETE FROM " + table + " WHERE " + order + " IN (SELECT " + order + " FROM " + table +
+                                                   " WHERE " + where + " ORDER BY " + order + " LIMIT :surplus)",
                                                count - static_cast<long long>(most)));
 }
 
@@ -26,8 +26,10 @@ std::size_t prune_beyond(Session& session, const std::string& table, const std::
 
 std::vector<Key> read_keys(Session& session, const std::string& where, const std::string& value) {
   std::vector<Key> out;
-  for (auto& row : session.query<std::string, std::string, std::string, std::string, std::string, long long, long long, long long, std::string>(
-           "SELECT id, tenant, name, hash, prefix, created_ms, revoked_ms, expires_ms, scopes FROM keys WHERE " + where + " = :value ORDER BY created_ms, id",
+  for (auto& row :
+       session.query<std::string, std::string, std::string, std::string, std::string, long long, long long, long long, std::string>(
+           "SELECT id, tenant, name, hash, prefix, created_ms, revoked_ms, expires_ms, scopes FROM keys WHERE " + where +
+               " = :value ORDER BY created_ms, id",
            value)) {
     Key key;
     std::string scopes;
@@ -56,8 +58,9 @@ Result<Key> revoke_key(Session& session, const std::string& tenant, const std::s
   // Another tenant's keys can always be made again by the host's. One that expires is no way back in.
   if (key.tenant == kDefaultTenant && key.scopes.allows(Scope::admin)) {
     const auto others = read_keys(session, "tenant", key.tenant);
-    const bool one = std::ranges::any_of(
-        others, [&](const Key& other) { return other.id != key.id && other.revoked_ms == 0 && other.expires_ms == 0 && other.scopes.allows(Scope::admin); });
+    const bool one = std::ranges::any_of(others, [&](const Key& other) {
+      return other.id != key.id && other.revoked_ms == 0 && other.expires_ms == 0 && other.scopes.allows(Scope::admin);
+    });
     if (!one)
       return fail(ErrorKind::conflict, "last_key", "this is the last valid admin key: revoking it would lock everybody out",
                   "create another admin key that does not expire, then revoke this one with it");
@@ -70,7 +73,8 @@ Result<Key> revoke_key(Session& session, const std::string& tenant, const std::s
 
 std::vector<std::string> tenants(Session& session) {
   std::vector<std::string> out;
-  for (auto& [tenant] : session.query<std::string>("SELECT tenant FROM keys WHERE revoked_ms = 0 UNION SELECT tenant FROM sandboxes")) out.push_back(std::move(tenant));
+  for (auto& [tenant] : session.query<std::string>("SELECT tenant FROM keys WHERE revoked_ms = 0 UNION SELECT tenant FROM sandboxes"))
+    out.push_back(std::move(tenant));
   return out;
 }
 
@@ -80,8 +84,11 @@ Result<std::size_t> prune(Session& session, const Retention& keep, std::int64_t 
   removed += session.exec("DELETE FROM operations WHERE finished_ms > 0 AND finished_ms < :before", now_ms - keep.operations_ms);
   removed += session.exec("DELETE FROM events WHERE time_ms < :before", now_ms - keep.events_ms);
   // What is kept of something else than a sandbox goes once it says nothing.
-  removed += session.exec("DELETE FROM settings WHERE created_ms < :before AND sandbox NOT IN (SELECT id FROM sandboxes) AND (text = '' OR (sandbox NOT LIKE 'secret:%' AND "
-                          "sandbox NOT LIKE 'mounts-of-snapshot:%'))", now_ms - keep.answers_ms);
+  removed += session.exec(
+      "DELETE FROM settings WHERE created_ms < :before AND sandbox NOT IN (SELECT id FROM sandboxes) AND (text = '' OR (sandbox NOT LIKE "
+      "'secret:%' AND "
+      "sandbox NOT LIKE 'mounts-of-snapshot:%'))",
+      now_ms - keep.answers_ms);
   auto total = static_cast<std::size_t>(removed);
   total += prune_beyond(session, "answers", "rowid", "status > 0", keep.max_answers);
   total += prune_beyond(session, "operations", "sequence", "finished_ms > 0", keep.max_operations);

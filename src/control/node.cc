@@ -12,9 +12,9 @@
 namespace space::control {
 namespace {
 
-constexpr std::size_t kAnswerLimit = 16 << 20;              // an inventory of thousands
-constexpr std::chrono::minutes kLongestChange{15};          // the first create of a template makes its base, under TCG a minute or more
-constexpr std::chrono::seconds kLongestSilence{45};         // node's event stream has a sign of life far more often
+constexpr std::size_t kAnswerLimit = 16 << 20;       // an inventory of thousands
+constexpr std::chrono::minutes kLongestChange{15};   // the first create of a template makes its base, under TCG a minute or more
+constexpr std::chrono::seconds kLongestSilence{45};  // node's event stream has a sign of life far more often
 constexpr std::int64_t kRememberUs = 10'000'000;
 constexpr std::size_t kMostRemembered = 256;
 constexpr std::size_t kMostSpans = 200;
@@ -44,7 +44,9 @@ std::vector<Span> spans_of(const json::object& answer) {
   return out;
 }
 
-std::string target_of(std::string_view sandbox, std::string_view rest = {}) { return fmt::format("/v1/sandboxes/{}{}", percent_encode(sandbox), rest); }
+std::string target_of(std::string_view sandbox, std::string_view rest = {}) {
+  return fmt::format("/v1/sandboxes/{}{}", percent_encode(sandbox), rest);
+}
 
 }  // namespace
 
@@ -87,7 +89,8 @@ Task<json::object> Node::ask(std::string method, std::string target, std::string
   if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
   if (answer->body.empty()) co_return json::object();
   auto parsed = parse_json_object(answer->body, kAnswerLimit);
-  if (!parsed) co_return fail(ErrorKind::internal, "node_answer_invalid", "node's answer cannot be read: " + parsed.error().message, "see node's log");
+  if (!parsed)
+    co_return fail(ErrorKind::internal, "node_answer_invalid", "node's answer cannot be read: " + parsed.error().message, "see node's log");
   co_return std::move(*parsed);
 }
 
@@ -136,11 +139,12 @@ Task<std::vector<NodeSandbox>> Node::inventory() {
   top.ignore_unknown();
   if (const json::array* list = top.array("sandboxes", 1'000'000))
     for (const json::value& item : *list) {
-      if (!item.is_object()) co_return fail(ErrorKind::internal, "node_answer_invalid", "node's inventory holds something else than objects", "");
+      if (!item.is_object())
+        co_return fail(ErrorKind::internal, "node_answer_invalid", "node's inventory holds something else than objects", "");
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
-      NodeSandbox found{reader.text("id", 1, 64), reader.text("tenant", 0, 64, ""), reader.text("state", 1, 32), reader.text("end_reason", 0, 128, ""),
-                        reader.number("idle_ms", 0, INT64_MAX, 0)};
+      NodeSandbox found{reader.text("id", 1, 64), reader.text("tenant", 0, 64, ""), reader.text("state", 1, 32),
+                        reader.text("end_reason", 0, 128, ""), reader.number("idle_ms", 0, INT64_MAX, 0)};
       CO_TRY_VOID(reader.done());
       out.push_back(std::move(found));
     }
@@ -196,7 +200,8 @@ Task<> Node::follow(std::function<void()> connected, Told ended, Told kept, Told
     }
     CO_TRY(const auto batch, events.feed(std::string_view(buffer).substr(0, *got)));
     for (const http::SseEvent& event : batch) {
-      const std::pair<std::string_view, const Told&> known[] = {{"sandbox_ended", ended}, {"sandbox_snapshot", kept}, {"volume_wanted", wanted}};
+      const std::pair<std::string_view, const Told&> known[] = {
+          {"sandbox_ended", ended}, {"sandbox_snapshot", kept}, {"volume_wanted", wanted}};
       const auto* const found = std::find_if(std::begin(known), std::end(known), [&](const auto& one) { return one.first == event.event; });
       if (found == std::end(known) || !found->second) continue;
       const Told& told = found->second;

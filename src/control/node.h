@@ -18,8 +18,8 @@
 namespace space::control {
 
 struct NodeDone {
-  std::string template_digest;  // "" where node gave none
-  std::vector<Span> spans;      // start_us from node's own start
+  std::string template_digest;            // "" where node gave none
+  std::vector<Span> spans;                // start_us from node's own start
   std::int64_t cpus = 0, memory_mib = 0;  // of its machine now: a restore may bring another size back. 0 where node gave none
 };
 

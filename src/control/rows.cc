@@ -39,7 +39,8 @@ std::map<std::string, std::string> read_metadata(const std::string& text) {
 
 std::string write_rest(const RestPolicy& rest) {
   if (!rest.any()) return {};
-  return json::serialize(json::object{{"idle_pause_s", rest.idle_pause_s}, {"idle_suspend_s", rest.idle_suspend_s}, {"suspend_at_limit", rest.suspend_at_limit ? 1 : 0}});
+  return json::serialize(json::object{
+      {"idle_pause_s", rest.idle_pause_s}, {"idle_suspend_s", rest.idle_suspend_s}, {"suspend_at_limit", rest.suspend_at_limit ? 1 : 0}});
 }
 
 RestPolicy read_rest(const std::string& text) {
@@ -55,8 +56,10 @@ RestPolicy read_rest(const std::string& text) {
 
 std::string write_error(const std::optional<Error>& error) {
   if (!error) return {};
-  return json::serialize(json::object{
-      {"kind", static_cast<std::int64_t>(http_status(error->kind))}, {"code", error->code}, {"message", error->message}, {"next", error->next}});
+  return json::serialize(json::object{{"kind", static_cast<std::int64_t>(http_status(error->kind))},
+                                      {"code", error->code},
+                                      {"message", error->message},
+                                      {"next", error->next}});
 }
 
 std::optional<Error> read_error(const std::string& text) {
@@ -89,8 +92,8 @@ std::vector<Span> read_spans(const std::string& text) {
 Sandbox from_row(SandboxRow row) {
   Sandbox out;
   std::string state, metadata, rest;
-  std::tie(out.sequence, out.id, out.tenant, state, out.template_reference, out.template_digest, out.cpus, out.memory_mib, out.disk_mib, metadata,
-           out.time_limit_s, out.created_ms, out.ends_ms, out.remaining_ms, out.end_reason, rest) = std::move(row);
+  std::tie(out.sequence, out.id, out.tenant, state, out.template_reference, out.template_digest, out.cpus, out.memory_mib, out.disk_mib,
+           metadata, out.time_limit_s, out.created_ms, out.ends_ms, out.remaining_ms, out.end_reason, rest) = std::move(row);
   out.state = sandbox_state(state).value_or(SandboxState::failed);
   out.metadata = read_metadata(metadata);
   out.rest = read_rest(rest);
@@ -100,8 +103,8 @@ Sandbox from_row(SandboxRow row) {
 Operation from_row(OperationRow row) {
   Operation out;
   std::string kind, state, error, spans;
-  std::tie(out.sequence, out.id, out.tenant, out.sandbox, kind, state, out.cancel_requested, out.reason, out.request, error, spans, out.created_ms,
-           out.started_ms, out.finished_ms) = std::move(row);
+  std::tie(out.sequence, out.id, out.tenant, out.sandbox, kind, state, out.cancel_requested, out.reason, out.request, error, spans,
+           out.created_ms, out.started_ms, out.finished_ms) = std::move(row);
   out.kind = operation_kind(kind).value_or(OperationKind::remove);
   out.state = operation_state(state).value_or(OperationState::failed);
   out.error = read_error(error);
@@ -122,8 +125,9 @@ std::optional<Operation> operation(Session& session, const std::string& id) {
 }
 
 void append_event(Session& session, const Event& event) {
-  session.exec("INSERT INTO events (tenant, type, sandbox, operation, data, time_ms) VALUES (:tenant, :type, :sandbox, :operation, :data, :time)",
-               event.tenant, event.type, event.sandbox, event.operation, event.data, event.time_ms);
+  session.exec(
+      "INSERT INTO events (tenant, type, sandbox, operation, data, time_ms) VALUES (:tenant, :type, :sandbox, :operation, :data, :time)",
+      event.tenant, event.type, event.sandbox, event.operation, event.data, event.time_ms);
 }
 
 }  // namespace space::control::rows

@@ -31,17 +31,19 @@ std::optional<Error> read_error(const std::string& text);
 std::vector<Span> read_spans(const std::string& text);
 
 inline constexpr const char* kSandboxColumns =
-    "SELECT sequence, id, tenant, state, template, template_digest, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, ends_ms, "
+    "SELECT sequence, id, tenant, state, template, template_digest, cpus, memory_mib, disk_mib, metadata, time_limit_s, created_ms, "
+    "ends_ms, "
     "remaining_ms, end_reason, rest FROM sandboxes ";
 using SandboxRow = std::tuple<long long, std::string, std::string, std::string, std::string, std::string, long long, long long, long long,
                               std::string, long long, long long, long long, long long, std::string, std::string>;
 Sandbox from_row(SandboxRow row);
 
 inline constexpr const char* kOperationColumns =
-    "SELECT sequence, id, tenant, sandbox, kind, state, cancel_requested, reason, request, error, spans, created_ms, started_ms, finished_ms "
+    "SELECT sequence, id, tenant, sandbox, kind, state, cancel_requested, reason, request, error, spans, created_ms, started_ms, "
+    "finished_ms "
     "FROM operations ";
-using OperationRow = std::tuple<long long, std::string, std::string, std::string, std::string, std::string, long long, std::string, std::string,
-                                std::string, std::string, long long, long long, long long>;
+using OperationRow = std::tuple<long long, std::string, std::string, std::string, std::string, std::string, long long, std::string,
+                                std::string, std::string, std::string, long long, long long, long long>;
 Operation from_row(OperationRow row);
 
 namespace detail {

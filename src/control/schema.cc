@@ -12,11 +12,13 @@ namespace {
 // `sequence` is the order of lists and pages. Only events never use a number twice.
 const std::vector<std::vector<const char*>> kSteps = {
     {
-        "CREATE TABLE keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL, "
+        "CREATE TABLE keys (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, prefix TEXT NOT "
+        "NULL, "
         "created_ms BIGINT NOT NULL, revoked_ms BIGINT NOT NULL DEFAULT 0)",
 
         "CREATE TABLE sandboxes (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL, state TEXT NOT NULL, "
-        "template TEXT NOT NULL, template_digest TEXT NOT NULL DEFAULT '', cpus BIGINT NOT NULL, memory_mib BIGINT NOT NULL, disk_mib BIGINT NOT NULL, "
+        "template TEXT NOT NULL, template_digest TEXT NOT NULL DEFAULT '', cpus BIGINT NOT NULL, memory_mib BIGINT NOT NULL, disk_mib "
+        "BIGINT NOT NULL, "
         "metadata TEXT NOT NULL, time_limit_s BIGINT NOT NULL, created_ms BIGINT NOT NULL, ends_ms BIGINT NOT NULL DEFAULT 0, "
         "remaining_ms BIGINT NOT NULL DEFAULT 0, end_reason TEXT NOT NULL DEFAULT '', over_ms BIGINT NOT NULL DEFAULT 0)",
         "CREATE INDEX sandboxes_tenant ON sandboxes (tenant, sequence)",
@@ -25,8 +27,10 @@ const std::vector<std::vector<const char*>> kSteps = {
         "CREATE TABLE labels (name TEXT NOT NULL, value TEXT NOT NULL, sandbox TEXT NOT NULL, PRIMARY KEY (name, value, sandbox))",
         "CREATE INDEX labels_sandbox ON labels (sandbox)",
 
-        "CREATE TABLE operations (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL, sandbox TEXT NOT NULL, kind TEXT NOT NULL, "
-        "state TEXT NOT NULL, cancel_requested BIGINT NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', request TEXT NOT NULL DEFAULT '', "
+        "CREATE TABLE operations (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL, sandbox TEXT NOT NULL, kind "
+        "TEXT NOT NULL, "
+        "state TEXT NOT NULL, cancel_requested BIGINT NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', request TEXT NOT NULL DEFAULT "
+        "'', "
         "error TEXT NOT NULL DEFAULT '', spans TEXT NOT NULL DEFAULT '', created_ms BIGINT NOT NULL, started_ms BIGINT NOT NULL DEFAULT 0, "
         "finished_ms BIGINT NOT NULL DEFAULT 0)",
         "CREATE INDEX operations_sandbox ON operations (sandbox)",
@@ -34,7 +38,8 @@ const std::vector<std::vector<const char*>> kSteps = {
         "CREATE TABLE events (sequence INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, type TEXT NOT NULL, sandbox TEXT NOT NULL, "
         "operation TEXT NOT NULL, data TEXT NOT NULL, time_ms BIGINT NOT NULL)",
 
-        "CREATE TABLE answers (tenant TEXT NOT NULL, name TEXT NOT NULL, fingerprint TEXT NOT NULL, status BIGINT NOT NULL, body TEXT NOT NULL, "
+        "CREATE TABLE answers (tenant TEXT NOT NULL, name TEXT NOT NULL, fingerprint TEXT NOT NULL, status BIGINT NOT NULL, body TEXT NOT "
+        "NULL, "
         "operation TEXT NOT NULL DEFAULT '', created_ms BIGINT NOT NULL, PRIMARY KEY (tenant, name))",
         "CREATE INDEX answers_created ON answers (created_ms)",
     },
@@ -47,7 +52,8 @@ const std::vector<std::vector<const char*>> kSteps = {
         "CREATE TABLE settings (sandbox TEXT PRIMARY KEY, text TEXT NOT NULL, created_ms BIGINT NOT NULL)",
     },
     {
-        "CREATE TABLE egress (sandbox TEXT PRIMARY KEY, tenant TEXT NOT NULL, lineage TEXT NOT NULL, generation BIGINT NOT NULL, document TEXT NOT NULL)",
+        "CREATE TABLE egress (sandbox TEXT PRIMARY KEY, tenant TEXT NOT NULL, lineage TEXT NOT NULL, generation BIGINT NOT NULL, document "
+        "TEXT NOT NULL)",
         "CREATE TABLE public_ports (sandbox TEXT NOT NULL, port BIGINT NOT NULL, PRIMARY KEY (sandbox, port))",
     },
     {

@@ -60,7 +60,8 @@ std::string_view to_string(Scope scope) { return std::ranges::find(kNames, scope
 
 bool is_tenant(std::string_view text) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !text.empty() && text.size() <= 64 && plain(text.front()) && std::ranges::all_of(text, [&](char c) { return plain(c) || c == '-' || c == '_'; });
+  return !text.empty() && text.size() <= 64 && plain(text.front()) &&
+         std::ranges::all_of(text, [&](char c) { return plain(c) || c == '-' || c == '_'; });
 }
 
 }  // namespace space::control

@@ -75,8 +75,7 @@ class Session {
   template <class In, class Out>
   detail::Statement<In, Out>& prepared(const std::string& text) {
     auto found = statements_.find(text);
-    if (found == statements_.end())
-      found = statements_.emplace(text, std::make_unique<detail::Statement<In, Out>>(*sql_, text)).first;
+    if (found == statements_.end()) found = statements_.emplace(text, std::make_unique<detail::Statement<In, Out>>(*sql_, text)).first;
     return static_cast<detail::Statement<In, Out>&>(*found->second);
   }
   // A statement that failed is not used again.

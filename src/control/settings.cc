@@ -7,8 +7,10 @@
 namespace space::control::changes {
 
 Result<> put_settings(Session& session, const std::string& sandbox, const std::string& text, std::int64_t now_ms) {
-  session.exec("INSERT INTO settings (sandbox, text, created_ms) VALUES (:sandbox, :text, :created) ON CONFLICT (sandbox) DO UPDATE SET text = excluded.text", sandbox, text,
-               now_ms);
+  session.exec(
+      "INSERT INTO settings (sandbox, text, created_ms) VALUES (:sandbox, :text, :created) ON CONFLICT (sandbox) DO UPDATE SET text = "
+      "excluded.text",
+      sandbox, text, now_ms);
   return {};
 }
 
@@ -21,12 +23,13 @@ Result<Sandbox> set_deadline(Session& session, const std::string& tenant, const 
   auto sandbox = rows::sandbox(session, id);
   if (!sandbox || sandbox->tenant != tenant) return fail(sandbox_not_found(id));
   if (sandbox->state != SandboxState::running)
-    return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(sandbox->state)), fmt::format("sandbox {} is {}: its time does not run", id, to_string(sandbox->state)),
-                "wake it first");
+    return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(sandbox->state)),
+                fmt::format("sandbox {} is {}: its time does not run", id, to_string(sandbox->state)), "wake it first");
   if (only_later && (sandbox->ends_ms == 0 || sandbox->ends_ms >= ends_ms)) return std::move(*sandbox);
   sandbox->ends_ms = ends_ms;
   sandbox->time_limit_s = std::max<std::int64_t>(sandbox->time_limit_s, 1);  // it has a limit from now on
-  session.exec("UPDATE sandboxes SET ends_ms = :ends, time_limit_s = :limit WHERE sequence = :sequence", sandbox->ends_ms, sandbox->time_limit_s, sandbox->sequence);
+  session.exec("UPDATE sandboxes SET ends_ms = :ends, time_limit_s = :limit WHERE sequence = :sequence", sandbox->ends_ms,
+               sandbox->time_limit_s, sandbox->sequence);
   return std::move(*sandbox);
 }
 

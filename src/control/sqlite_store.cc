@@ -21,9 +21,8 @@ class SqliteStore : public Store {
     });
   }
   Task<Accepted> accept_change(Operation operation, std::optional<Idempotency> keep) override {
-    return change<Accepted>([operation = std::move(operation), keep = std::move(keep)](Session& s) {
-      return changes::accept_change(s, operation, keep);
-    });
+    return change<Accepted>(
+        [operation = std::move(operation), keep = std::move(keep)](Session& s) { return changes::accept_change(s, operation, keep); });
   }
   Task<Accepted> accept_fork(std::vector<Sandbox> children, Operation operation, std::optional<Idempotency> keep) override {
     return change<Accepted>([children = std::move(children), operation = std::move(operation), keep = std::move(keep)](Session& s) {
@@ -39,7 +38,8 @@ class SqliteStore : public Store {
     });
   }
   Task<Operation> request_cancel(std::string tenant, std::string id) override {
-    return change<Operation>([tenant = std::move(tenant), id = std::move(id)](Session& s) { return changes::request_cancel(s, tenant, id); });
+    return change<Operation>(
+        [tenant = std::move(tenant), id = std::move(id)](Session& s) { return changes::request_cancel(s, tenant, id); });
   }
   Task<bool> end_sandbox(std::string id, std::string reason) override {
     return change<bool>([id = std::move(id), reason = std::move(reason), now = clock_.wall_ms()](Session& s) {
@@ -47,10 +47,13 @@ class SqliteStore : public Store {
     });
   }
   Task<> note_snapshot(std::string id, std::string snapshot) override {
-    return change<void>([id = std::move(id), snapshot = std::move(snapshot), now = clock_.wall_ms()](Session& s) { return changes::note_snapshot(s, id, snapshot, now); });
+    return change<void>([id = std::move(id), snapshot = std::move(snapshot), now = clock_.wall_ms()](Session& s) {
+      return changes::note_snapshot(s, id, snapshot, now);
+    });
   }
   Task<bool> correct_state(std::string id, SandboxState state) override {
-    return change<bool>([id = std::move(id), state, now = clock_.wall_ms()](Session& s) { return changes::correct_state(s, id, state, now); });
+    return change<bool>(
+        [id = std::move(id), state, now = clock_.wall_ms()](Session& s) { return changes::correct_state(s, id, state, now); });
   }
 
   Task<Sandbox> find_sandbox(std::string tenant, std::string id) override {
@@ -68,13 +71,18 @@ class SqliteStore : public Store {
     });
   }
   Task<> put_settings(std::string sandbox, std::string text) override {
-    return change<void>([sandbox = std::move(sandbox), text = std::move(text), now = clock_.wall_ms()](Session& s) { return changes::put_settings(s, sandbox, text, now); });
+    return change<void>([sandbox = std::move(sandbox), text = std::move(text), now = clock_.wall_ms()](Session& s) {
+      return changes::put_settings(s, sandbox, text, now);
+    });
   }
   Task<std::string> find_settings(std::string sandbox) override {
-    return database_->read<std::string>([sandbox = std::move(sandbox)](Session& s) -> Result<std::string> { return changes::find_settings(s, sandbox); });
+    return database_->read<std::string>(
+        [sandbox = std::move(sandbox)](Session& s) -> Result<std::string> { return changes::find_settings(s, sandbox); });
   }
   Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) override {
-    return change<Sandbox>([tenant = std::move(tenant), id = std::move(id), ends_ms, only_later](Session& s) { return changes::set_deadline(s, tenant, id, ends_ms, only_later); });
+    return change<Sandbox>([tenant = std::move(tenant), id = std::move(id), ends_ms, only_later](Session& s) {
+      return changes::set_deadline(s, tenant, id, ends_ms, only_later);
+    });
   }
   Task<std::vector<Sandbox>> list_sandboxes(std::string tenant, Page page, SandboxFilter filter) override;
   Task<std::vector<Owned>> owned_sandboxes() override;
@@ -90,10 +98,12 @@ class SqliteStore : public Store {
   }
   Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) override {
     return database_->read<std::vector<Sandbox>>([before_ms](Session& s) -> Result<std::vector<Sandbox>> {
-      return rows::sandboxes(s,
-                             "WHERE over_ms > 0 AND over_ms < :before AND NOT (state = 'ended' AND EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')) AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
-                             "o.finished_ms = 0) LIMIT 1000",
-                             before_ms);
+      return rows::sandboxes(
+          s,
+          "WHERE over_ms > 0 AND over_ms < :before AND NOT (state = 'ended' AND EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = "
+          "sandboxes.id AND l.name = 'space.volume')) AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND "
+          "o.finished_ms = 0) LIMIT 1000",
+          before_ms);
     });
   }
   Task<std::int64_t> next_deadline() override {
@@ -153,9 +163,10 @@ class SqliteStore : public Store {
         });
   }
   Task<std::optional<KeptAnswer>> find_answer(std::string tenant, std::string key, std::string fingerprint) override {
-    return database_->read<std::optional<KeptAnswer>>([tenant = std::move(tenant), key = std::move(key), fingerprint = std::move(fingerprint)](Session& s) {
-      return changes::find_answer(s, tenant, key, fingerprint);
-    });
+    return database_->read<std::optional<KeptAnswer>>(
+        [tenant = std::move(tenant), key = std::move(key), fingerprint = std::move(fingerprint)](Session& s) {
+          return changes::find_answer(s, tenant, key, fingerprint);
+        });
   }
   Task<> remember_answer(std::string tenant, std::string key, KeptAnswer answer) override {
     return change<void>([tenant = std::move(tenant), key = std::move(key), answer = std::move(answer), now = clock_.wall_ms()](Session& s) {
@@ -166,25 +177,32 @@ class SqliteStore : public Store {
     return change<void>([tenant = std::move(tenant), key = std::move(key)](Session& s) { return changes::forget_answer(s, tenant, key); });
   }
 
-  Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document, std::optional<std::int64_t> expected) override {
-    return change<EgressSettings>([tenant = std::move(tenant), sandbox = std::move(sandbox), document = std::move(document), expected, now = clock_.wall_ms()](Session& s) {
-      return changes::put_egress(s, tenant, sandbox, document, expected, now);
-    });
+  Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document,
+                                  std::optional<std::int64_t> expected) override {
+    return change<EgressSettings>(
+        [tenant = std::move(tenant), sandbox = std::move(sandbox), document = std::move(document), expected,
+         now = clock_.wall_ms()](Session& s) { return changes::put_egress(s, tenant, sandbox, document, expected, now); });
   }
   Task<EgressSettings> find_egress(std::string tenant, std::string sandbox) override {
-    return database_->read<EgressSettings>([tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::find_egress(s, tenant, sandbox); });
+    return database_->read<EgressSettings>(
+        [tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::find_egress(s, tenant, sandbox); });
   }
   Task<std::vector<EgressSettings>> all_egress() override {
-    return database_->read<std::vector<EgressSettings>>([](Session& s) -> Result<std::vector<EgressSettings>> { return changes::all_egress(s); });
+    return database_->read<std::vector<EgressSettings>>(
+        [](Session& s) -> Result<std::vector<EgressSettings>> { return changes::all_egress(s); });
   }
   Task<> set_port(std::string tenant, std::string sandbox, std::uint16_t port, bool is_public) override {
-    return change<void>([tenant = std::move(tenant), sandbox = std::move(sandbox), port, is_public](Session& s) { return changes::set_port(s, tenant, sandbox, port, is_public); });
+    return change<void>([tenant = std::move(tenant), sandbox = std::move(sandbox), port, is_public](Session& s) {
+      return changes::set_port(s, tenant, sandbox, port, is_public);
+    });
   }
   Task<std::vector<std::uint16_t>> public_ports(std::string tenant, std::string sandbox) override {
-    return database_->read<std::vector<std::uint16_t>>([tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::public_ports(s, tenant, sandbox); });
+    return database_->read<std::vector<std::uint16_t>>(
+        [tenant = std::move(tenant), sandbox = std::move(sandbox)](Session& s) { return changes::public_ports(s, tenant, sandbox); });
   }
   Task<bool> port_is_public(std::string sandbox, std::uint16_t port) override {
-    return database_->read<bool>([sandbox = std::move(sandbox), port](Session& s) -> Result<bool> { return changes::port_is_public(s, sandbox, port); });
+    return database_->read<bool>(
+        [sandbox = std::move(sandbox), port](Session& s) -> Result<bool> { return changes::port_is_public(s, sandbox, port); });
   }
 
   Task<std::size_t> prune(Retention retention) override {
@@ -222,39 +240,41 @@ Task<std::vector<Sandbox>> SqliteStore::list_sandboxes(std::string tenant, Page 
   // Filters are bound as texts under one fixed statement each, so the kept statements stay few.
   std::string states;
   for (SandboxState state : filter.states) states += "," + std::string(to_string(state)) + ",";
-  return database_->read<std::vector<Sandbox>>(
-      [tenant = std::move(tenant), page, states = std::move(states), metadata = std::move(filter.metadata), volumes = filter.with_volumes](Session& s) -> Result<std::vector<Sandbox>> {
-        const std::int64_t before = page.before > 0 ? page.before : INT64_MAX;
-        std::string where = "WHERE tenant = :tenant AND sequence < :before AND (:any = '' OR :states LIKE '%,' || state || ',%')";
-        if (!volumes) where += " AND NOT EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')";
-        std::vector<Sandbox> out;
-        if (metadata.empty())
-          return rows::sandboxes(s, where + " ORDER BY sequence DESC LIMIT :limit", tenant, before, states, states, page.limit);
-        const auto& [name, value] = *metadata.begin();
-        where += " AND id IN (SELECT sandbox FROM labels WHERE name = :name AND value = :value) ORDER BY sequence DESC LIMIT :limit";
-        // The index finds the first entry; the others are compared here, page after page until enough match.
-        for (std::int64_t from = before; out.size() < page.limit;) {
-          auto found = rows::sandboxes(s, where, tenant, from, states, states, name, value, page.limit);
-          const bool last = found.size() < page.limit;
-          if (!found.empty()) from = found.back().sequence;
-          for (Sandbox& sandbox : found) {
-            const bool all = std::ranges::all_of(metadata, [&](const auto& want) {
-              const auto has = sandbox.metadata.find(want.first);
-              return has != sandbox.metadata.end() && has->second == want.second;
-            });
-            if (all && out.size() < page.limit) out.push_back(std::move(sandbox));
-          }
-          if (last) break;
-        }
-        return out;
-      });
+  return database_->read<std::vector<Sandbox>>([tenant = std::move(tenant), page, states = std::move(states),
+                                                metadata = std::move(filter.metadata),
+                                                volumes = filter.with_volumes](Session& s) -> Result<std::vector<Sandbox>> {
+    const std::int64_t before = page.before > 0 ? page.before : INT64_MAX;
+    std::string where = "WHERE tenant = :tenant AND sequence < :before AND (:any = '' OR :states LIKE '%,' || state || ',%')";
+    if (!volumes) where += " AND NOT EXISTS (SELECT 1 FROM labels l WHERE l.sandbox = sandboxes.id AND l.name = 'space.volume')";
+    std::vector<Sandbox> out;
+    if (metadata.empty())
+      return rows::sandboxes(s, where + " ORDER BY sequence DESC LIMIT :limit", tenant, before, states, states, page.limit);
+    const auto& [name, value] = *metadata.begin();
+    where += " AND id IN (SELECT sandbox FROM labels WHERE name = :name AND value = :value) ORDER BY sequence DESC LIMIT :limit";
+    // The index finds the first entry; the others are compared here, page after page until enough match.
+    for (std::int64_t from = before; out.size() < page.limit;) {
+      auto found = rows::sandboxes(s, where, tenant, from, states, states, name, value, page.limit);
+      const bool last = found.size() < page.limit;
+      if (!found.empty()) from = found.back().sequence;
+      for (Sandbox& sandbox : found) {
+        const bool all = std::ranges::all_of(metadata, [&](const auto& want) {
+          const auto has = sandbox.metadata.find(want.first);
+          return has != sandbox.metadata.end() && has->second == want.second;
+        });
+        if (all && out.size() < page.limit) out.push_back(std::move(sandbox));
+      }
+      if (last) break;
+    }
+    return out;
+  });
 }
 
 Task<std::vector<Owned>> SqliteStore::owned_sandboxes() {
   return database_->read<std::vector<Owned>>([](Session& s) -> Result<std::vector<Owned>> {
     std::vector<Owned> out;
-    for (auto& [id, tenant, state, busy] : s.query<std::string, std::string, std::string, long long>(
-             "SELECT id, tenant, state, EXISTS (SELECT 1 FROM operations o WHERE o.sandbox = sandboxes.id AND o.finished_ms = 0) FROM sandboxes"))
+    for (auto& [id, tenant, state, busy] :
+         s.query<std::string, std::string, std::string, long long>("SELECT id, tenant, state, EXISTS (SELECT 1 FROM operations o WHERE "
+                                                                   "o.sandbox = sandboxes.id AND o.finished_ms = 0) FROM sandboxes"))
       out.push_back({id, tenant, sandbox_state(state).value_or(SandboxState::failed), busy != 0});
     return out;
   });
@@ -263,20 +283,22 @@ Task<std::vector<Owned>> SqliteStore::owned_sandboxes() {
 Task<std::vector<Operation>> SqliteStore::list_operations(std::string tenant, Page page, OperationFilter filter) {
   std::string states;
   for (OperationState state : filter.states) states += "," + std::string(to_string(state)) + ",";
-  return database_->read<std::vector<Operation>>(
-      [tenant = std::move(tenant), page, states = std::move(states), sandbox = std::move(filter.sandbox)](Session& s) -> Result<std::vector<Operation>> {
-        const std::int64_t before = page.before > 0 ? page.before : INT64_MAX;
-        const std::string rest = "tenant = :tenant AND sequence < :before AND (:any = '' OR :states LIKE '%,' || state || ',%') ORDER BY sequence DESC LIMIT :limit";
-        if (sandbox.empty()) return rows::operations(s, "WHERE " + rest, tenant, before, states, states, page.limit);
-        return rows::operations(s, "WHERE sandbox = :sandbox AND " + rest, sandbox, tenant, before, states, states, page.limit);
-      });
+  return database_->read<std::vector<Operation>>([tenant = std::move(tenant), page, states = std::move(states),
+                                                  sandbox = std::move(filter.sandbox)](Session& s) -> Result<std::vector<Operation>> {
+    const std::int64_t before = page.before > 0 ? page.before : INT64_MAX;
+    const std::string rest =
+        "tenant = :tenant AND sequence < :before AND (:any = '' OR :states LIKE '%,' || state || ',%') ORDER BY sequence DESC LIMIT :limit";
+    if (sandbox.empty()) return rows::operations(s, "WHERE " + rest, tenant, before, states, states, page.limit);
+    return rows::operations(s, "WHERE sandbox = :sandbox AND " + rest, sandbox, tenant, before, states, states, page.limit);
+  });
 }
 
 Task<std::vector<Event>> SqliteStore::events_after(std::string tenant, std::int64_t sequence, std::size_t limit) {
   return database_->read<std::vector<Event>>([tenant = std::move(tenant), sequence, limit](Session& s) -> Result<std::vector<Event>> {
     std::vector<Event> out;
     for (auto& row : s.query<long long, std::string, std::string, std::string, std::string, std::string, long long>(
-             "SELECT sequence, tenant, type, sandbox, operation, data, time_ms FROM events WHERE sequence > :after AND tenant = :tenant ORDER BY sequence "
+             "SELECT sequence, tenant, type, sandbox, operation, data, time_ms FROM events WHERE sequence > :after AND tenant = :tenant "
+             "ORDER BY sequence "
              "LIMIT :limit",
              sequence, tenant, limit)) {
       Event event;

@@ -25,7 +25,7 @@ struct KeptAnswer {
   std::string fingerprint;  // of the request: another one under the same key is refused
   int status = 0;
   std::string body;
-  std::string operation;    // the operation that the request started, or ""
+  std::string operation;  // the operation that the request started, or ""
 };
 
 // What a verb that starts an operation does about the client's Idempotency-Key, in the same transaction.
@@ -55,7 +55,7 @@ struct SandboxFilter {
 };
 
 struct OperationFilter {
-  std::string sandbox;                  // "": every sandbox
+  std::string sandbox;  // "": every sandbox
   std::vector<OperationState> states;
 };
 
@@ -65,7 +65,7 @@ struct Outcome {
   std::optional<Error> error;
   std::vector<Span> spans;
   std::optional<SandboxState> sandbox_state;
-  std::string template_digest;  // of a create
+  std::string template_digest;            // of a create
   std::int64_t cpus = 0, memory_mib = 0;  // of a restore; 0: as it was
 };
 
@@ -96,8 +96,8 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // `sandbox` and `operation` come with id, tenant, request and created_ms; both are recorded as creating and pending. A volume of a name that
-  // another of the tenant's has: conflict/volume_exists.
+  // `sandbox` and `operation` come with id, tenant, request and created_ms; both are recorded as creating and pending. A volume of a name
+  // that another of the tenant's has: conflict/volume_exists.
   virtual Task<Accepted> accept_create(Sandbox sandbox, Operation operation, std::optional<Idempotency> keep) = 0;
   // Any change but a create of `operation.sandbox`. Errors: sandbox_not_found, and conflict where the state forbids it. A delete
   // asks every other unfinished operation of the sandbox to end.
@@ -126,10 +126,10 @@ class Store {
   // not run. Gives the sandbox as it is now.
   virtual Task<Sandbox> set_deadline(std::string tenant, std::string id, std::int64_t ends_ms, bool only_later) = 0;
   virtual Task<std::vector<Owned>> owned_sandboxes() = 0;
-  virtual Task<std::vector<Sandbox>> resting_sandboxes() = 0;  // with a rest policy, running or paused
-  virtual Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) = 0;  // their time limit has passed
-  virtual Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) = 0;  // failed or ended before that time, idle
-  virtual Task<std::int64_t> next_deadline() = 0;                             // the earliest ends_ms, 0: none
+  virtual Task<std::vector<Sandbox>> resting_sandboxes() = 0;                      // with a rest policy, running or paused
+  virtual Task<std::vector<Sandbox>> due_sandboxes(std::int64_t now_ms) = 0;       // their time limit has passed
+  virtual Task<std::vector<Sandbox>> old_remains(std::int64_t before_ms) = 0;      // failed or ended before that time, idle
+  virtual Task<std::int64_t> next_deadline() = 0;                                  // the earliest ends_ms, 0: none
   virtual Task<Operation> find_operation(std::string tenant, std::string id) = 0;  // operation_not_found
   virtual Task<std::vector<Operation>> list_operations(std::string tenant, Page page, OperationFilter filter) = 0;
   virtual Task<std::vector<Operation>> unfinished_operations() = 0;  // oldest first
@@ -141,8 +141,8 @@ class Store {
   virtual Task<Key> find_key_by_hash(std::string hash) = 0;  // key_not_found; revoked ones are found too
   virtual Task<std::vector<Key>> list_keys(std::string tenant) = 0;
   virtual Task<Key> revoke_key(std::string tenant, std::string id) = 0;  // tenant "": anybody's. conflict/last_key; twice: the same answer
-  virtual Task<std::vector<std::string>> tenants() = 0;  // that have a key which was not revoked, or a sandbox
-  virtual Task<std::size_t> count_keys() = 0;  // ever made
+  virtual Task<std::vector<std::string>> tenants() = 0;                  // that have a key which was not revoked, or a sandbox
+  virtual Task<std::size_t> count_keys() = 0;                            // ever made
 
   // For requests that start no operation: begin → (do it) → remember or forget. begin gives what is there already, if anything;
   // another fingerprint is idempotency_key_reused.
@@ -152,7 +152,8 @@ class Store {
   virtual Task<> forget_answer(std::string tenant, std::string key) = 0;
 
   // A sandbox's network (egress_rows.h says what each does).
-  virtual Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document, std::optional<std::int64_t> expected) = 0;
+  virtual Task<EgressSettings> put_egress(std::string tenant, std::string sandbox, std::string document,
+                                          std::optional<std::int64_t> expected) = 0;
   virtual Task<EgressSettings> find_egress(std::string tenant, std::string sandbox) = 0;
   virtual Task<std::vector<EgressSettings>> all_egress() = 0;
   virtual Task<> set_port(std::string tenant, std::string sandbox, std::uint16_t port, bool is_public) = 0;

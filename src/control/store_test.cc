@@ -214,7 +214,9 @@ TEST_F(StoreTest, TheSameIdempotencyKeyGivesTheStoredAnswer) {
     sandbox.tenant = "default";
     sandbox.template_reference = "base";
     sandbox.created_ms = clock_.wall_ms();
-    Idempotency keep{"key-1", fingerprint, [fingerprint](const Sandbox& s, const Operation& o) { return KeptAnswer{fingerprint, 202, s.id, o.id}; }};
+    Idempotency keep{"key-1", fingerprint, [fingerprint](const Sandbox& s, const Operation& o) {
+                       return KeptAnswer{fingerprint, 202, s.id, o.id};
+                     }};
     return store_->accept_create(sandbox, operation(OperationKind::create, sandbox.id), keep);
   };
   const Accepted first = must(with_key("print"));
@@ -252,7 +254,7 @@ TEST_F(StoreTest, PagesShowEverySandboxOnceWhileOthersComeAndGo) {
     if (found.empty()) break;
     for (const Sandbox& sandbox : found) EXPECT_TRUE(seen.insert(sandbox.id).second);
     page.before = found.back().sequence;
-    create();                                                                                       // newer: not on later pages
+    create();                                                                                    // newer: not on later pages
     if (pages == 0) finish(all[3].operation, OperationState::cancelled, SandboxState::deleted);  // older: gone from them
   }
   EXPECT_EQ(pages, 3);
@@ -270,7 +272,8 @@ TEST_F(StoreTest, PagesShowEverySandboxOnceWhileOthersComeAndGo) {
 
 TEST_F(StoreTest, WhatIsKeptOfSecretsAndSnapshotsLastsAsLongAsTheyDo) {
   const std::string sandbox = running().id, gone = new_id();
-  for (const std::string& of : {sandbox, gone, std::string("secret:s"), std::string("mounts-of-snapshot:s")}) must(store_->put_settings(of, "{}"));
+  for (const std::string& of : {sandbox, gone, std::string("secret:s"), std::string("mounts-of-snapshot:s")})
+    must(store_->put_settings(of, "{}"));
   clock_.advance(std::chrono::hours(25));
   must(store_->prune({}));
   const auto is_kept = [&](const std::string& of) { return !must(store_->find_settings(of)).empty(); };
@@ -373,7 +376,8 @@ TEST_F(StoreTest, ManyChangesShareATransaction) {
     sandbox.tenant = "default";
     sandbox.template_reference = "base";
     Operation create = operation(OperationKind::create, sandbox.id);
-    asio::co_spawn(loop_, store_->accept_create(sandbox, create, std::nullopt), [&](std::exception_ptr, Result<Accepted> result) { done += result.has_value(); });
+    asio::co_spawn(loop_, store_->accept_create(sandbox, create, std::nullopt),
+                   [&](std::exception_ptr, Result<Accepted> result) { done += result.has_value(); });
   }
   loop_.restart();
   loop_.run();
@@ -440,7 +444,8 @@ TEST(States, TablesAllowOnlyWhatTheySay) {
   EXPECT_FALSE(can_move(SandboxState::deleting, SandboxState::running));
   EXPECT_FALSE(can_move(SandboxState::deleted, SandboxState::running));
   EXPECT_FALSE(can_move(OperationState::succeeded, OperationState::failed));
-  for (const char* name : {"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"}) EXPECT_EQ(to_string(*sandbox_state(name)), name);
+  for (const char* name : {"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"})
+    EXPECT_EQ(to_string(*sandbox_state(name)), name);
   EXPECT_EQ(to_string(*operation_kind("delete")), "delete");
   EXPECT_FALSE(operation_state("done"));
 }

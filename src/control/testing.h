@@ -15,7 +15,8 @@ Result<T> run(asio::io_context& loop, Task<T> task) {
     out = std::move(result);
   });
   loop.restart();
-  while (!out && loop.run_one() > 0) {}
+  while (!out && loop.run_one() > 0) {
+  }
   if (!out) return fail(ErrorKind::internal, "never_finished", "the loop ran dry", "");
   return std::move(*out);
 }

@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::array kSandboxNames{"creating", "running", "paused", "deleting", "deleted", "failed", "ended", "suspended", "stopped"};
 constexpr std::array kOperationNames{"pending", "running", "succeeded", "failed", "cancelled"};
-constexpr std::array kKindNames{"create", "delete", "pause", "resume", "suspend", "wake", "stop", "start", "checkpoint", "restore", "fork", "update", "snapshot"};
+constexpr std::array kKindNames{"create", "delete",     "pause",   "resume", "suspend", "wake",    "stop",
+                                "start",  "checkpoint", "restore", "fork",   "update",  "snapshot"};
 
 template <class E, std::size_t N>
 std::optional<E> find(const std::array<const char*, N>& names, std::string_view text) {
@@ -23,16 +24,17 @@ using O = OperationState;
 
 // Everything that may happen to a sandbox. `deleted` has no row any more: it is seen in events and answers only.
 constexpr std::pair<S, S> kSandboxMoves[] = {
-    {S::creating, S::running}, {S::creating, S::failed}, {S::creating, S::deleting}, {S::creating, S::deleted},  // cancelled
-    {S::running, S::paused},   {S::running, S::suspended}, {S::running, S::stopped},   {S::running, S::deleting},  {S::running, S::ended},
-    {S::paused, S::running},   {S::paused, S::suspended},  {S::paused, S::stopped},    {S::paused, S::deleting},   {S::paused, S::ended},
-    {S::suspended, S::running}, {S::suspended, S::stopped}, {S::suspended, S::deleting}, {S::suspended, S::ended},
-    {S::stopped, S::running},  {S::stopped, S::deleting},  {S::stopped, S::ended},     {S::ended, S::running},
-    {S::failed, S::deleting},  {S::ended, S::deleting},   {S::deleting, S::deleted},
+    {S::creating, S::running},   {S::creating, S::failed},   {S::creating, S::deleting}, {S::creating, S::deleted},  // cancelled
+    {S::running, S::paused},     {S::running, S::suspended}, {S::running, S::stopped},   {S::running, S::deleting},
+    {S::running, S::ended},      {S::paused, S::running},    {S::paused, S::suspended},  {S::paused, S::stopped},
+    {S::paused, S::deleting},    {S::paused, S::ended},      {S::suspended, S::running}, {S::suspended, S::stopped},
+    {S::suspended, S::deleting}, {S::suspended, S::ended},   {S::stopped, S::running},   {S::stopped, S::deleting},
+    {S::stopped, S::ended},      {S::ended, S::running},     {S::failed, S::deleting},   {S::ended, S::deleting},
+    {S::deleting, S::deleted},
 };
 
 constexpr std::pair<O, O> kOperationMoves[] = {
-    {O::pending, O::running},   {O::pending, O::succeeded}, {O::pending, O::failed}, {O::pending, O::cancelled},
+    {O::pending, O::running},   {O::pending, O::succeeded}, {O::pending, O::failed},    {O::pending, O::cancelled},
     {O::running, O::succeeded}, {O::running, O::failed},    {O::running, O::cancelled},
 };
 
@@ -47,18 +49,27 @@ bool may_begin(OperationKind kind, SandboxState state) {
   using K = OperationKind;
   switch (kind) {
     case K::create:
-    case K::remove: return false;
-    case K::pause: return state == S::running;
-    case K::resume: return state == S::paused;
+    case K::remove:
+      return false;
+    case K::pause:
+      return state == S::running;
+    case K::resume:
+      return state == S::paused;
     case K::suspend:
-    case K::checkpoint: return state == S::running || state == S::paused;
-    case K::snapshot: return state == S::running || state == S::paused || state == S::stopped;
-    case K::wake: return state == S::paused || state == S::suspended || state == S::stopped;
-    case K::stop: return state == S::running || state == S::paused || state == S::suspended;
-    case K::start: return state == S::stopped || state == S::suspended || state == S::ended;
+    case K::checkpoint:
+      return state == S::running || state == S::paused;
+    case K::snapshot:
+      return state == S::running || state == S::paused || state == S::stopped;
+    case K::wake:
+      return state == S::paused || state == S::suspended || state == S::stopped;
+    case K::stop:
+      return state == S::running || state == S::paused || state == S::suspended;
+    case K::start:
+      return state == S::stopped || state == S::suspended || state == S::ended;
     case K::restore:
     case K::update:
-    case K::fork: return state == S::running || state == S::paused || state == S::suspended || state == S::stopped || state == S::ended;
+    case K::fork:
+      return state == S::running || state == S::paused || state == S::suspended || state == S::stopped || state == S::ended;
   }
   return false;
 }
@@ -70,15 +81,21 @@ std::optional<SandboxState> state_after(OperationKind kind) {
     case K::resume:
     case K::wake:
     case K::start:
-    case K::restore: return S::running;
-    case K::pause: return S::paused;
-    case K::suspend: return S::suspended;
-    case K::stop: return S::stopped;
-    case K::remove: return S::deleted;
+    case K::restore:
+      return S::running;
+    case K::pause:
+      return S::paused;
+    case K::suspend:
+      return S::suspended;
+    case K::stop:
+      return S::stopped;
+    case K::remove:
+      return S::deleted;
     case K::checkpoint:
     case K::update:
     case K::snapshot:
-    case K::fork: return std::nullopt;
+    case K::fork:
+      return std::nullopt;
   }
   return std::nullopt;
 }

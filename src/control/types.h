@@ -51,7 +51,7 @@ struct Sandbox {
   std::string egress;             // at its create alone: its first policy (egress_rows.h), "" for none
   std::string lineage;            // at its create alone: whose certificate authority its guest trusts, "" for its own
   RestPolicy rest;
-  std::string end_reason;         // "", "time_limit", "requested", or node's reason when it ended by itself
+  std::string end_reason;  // "", "time_limit", "requested", or node's reason when it ended by itself
 };
 
 struct Operation {
@@ -62,7 +62,7 @@ struct Operation {
   OperationKind kind = OperationKind::create;
   OperationState state = OperationState::pending;
   bool cancel_requested = false;
-  std::string reason;   // of a delete: "requested", "time_limit"
+  std::string reason;  // of a delete: "requested", "time_limit"
   // JSON. Of a create what only the engine reads (env), of a fork {"checkpoint","take","children","env"}, of the others about checkpoints
   // {"checkpoint","name"}, of an update what update.h writes. At the end nothing stays of it but the ids.
   std::string request;
@@ -74,9 +74,9 @@ struct Operation {
 struct Event {
   std::int64_t sequence = 0;  // without gaps inside the store, shared by all tenants
   std::string tenant;
-  std::string type;  // "sandbox.running", "operation.failed", "key.created", …
+  std::string type;                // "sandbox.running", "operation.failed", "key.created", …
   std::string sandbox, operation;  // "" where none is meant
-  std::string data;  // JSON object
+  std::string data;                // JSON object
   std::int64_t time_ms = 0;
 };
 
@@ -84,8 +84,8 @@ struct Key {
   std::string id;
   std::string tenant;
   std::string name;
-  std::string hash;    // hex of SHA-256 over the whole key
-  std::string prefix;  // its first characters, to recognise it by
+  std::string hash;                             // hex of SHA-256 over the whole key
+  std::string prefix;                           // its first characters, to recognise it by
   std::int64_t created_ms = 0, revoked_ms = 0;  // revoked_ms 0: valid
   std::int64_t expires_ms = 0;                  // 0: never
   Scopes scopes = Scopes::all();

@@ -27,7 +27,8 @@ TextChanges read_changes(JsonReader& reader, std::string_view name) {
 }  // namespace
 
 bool SandboxUpdate::empty() const {
-  return metadata.empty() && env.empty() && !cpus && !memory_mib && !time_limit_s && !idle_pause_s && !idle_suspend_s && !suspend_at_limit && egress.empty();
+  return metadata.empty() && env.empty() && !cpus && !memory_mib && !time_limit_s && !idle_pause_s && !idle_suspend_s &&
+         !suspend_at_limit && egress.empty();
 }
 
 std::string encode(const SandboxUpdate& update) {
@@ -63,8 +64,10 @@ Result<SandboxUpdate> decode_update(const std::string& text) {
 
 void apply(const TextChanges& changes, std::map<std::string, std::string>& to) {
   for (const auto& [name, value] : changes) {
-    if (value) to[name] = *value;
-    else to.erase(name);
+    if (value)
+      to[name] = *value;
+    else
+      to.erase(name);
   }
 }
 
@@ -92,13 +95,15 @@ Result<> apply_update(Session& session, Sandbox& sandbox, const std::string& ope
     sandbox.ends_ms = sandbox.state == SandboxState::running && sandbox.time_limit_s > 0 ? now_ms + sandbox.time_limit_s * 1000 : 0;
   }
   session.exec(
-      "UPDATE sandboxes SET metadata = :metadata, cpus = :cpus, memory_mib = :memory, rest = :rest, time_limit_s = :limit, remaining_ms = :remaining, "
+      "UPDATE sandboxes SET metadata = :metadata, cpus = :cpus, memory_mib = :memory, rest = :rest, time_limit_s = :limit, remaining_ms = "
+      ":remaining, "
       "ends_ms = :ends WHERE sequence = :sequence",
-      rows::write_metadata(sandbox.metadata), sandbox.cpus, sandbox.memory_mib, rows::write_rest(sandbox.rest), sandbox.time_limit_s, sandbox.remaining_ms, sandbox.ends_ms,
-      sandbox.sequence);
+      rows::write_metadata(sandbox.metadata), sandbox.cpus, sandbox.memory_mib, rows::write_rest(sandbox.rest), sandbox.time_limit_s,
+      sandbox.remaining_ms, sandbox.ends_ms, sandbox.sequence);
   if (!update.metadata.empty()) {
     session.exec("DELETE FROM labels WHERE sandbox = :id", sandbox.id);
-    for (const auto& [name, value] : sandbox.metadata) session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);
+    for (const auto& [name, value] : sandbox.metadata)
+      session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);
   }
   if (!update.egress.empty()) TRY_VOID(put_egress(session, sandbox.tenant, sandbox.id, update.egress, std::nullopt, now_ms));
   rows::append_event(session, {0, sandbox.tenant, "sandbox.updated", sandbox.id, operation, "{}", now_ms});

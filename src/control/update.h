@@ -20,10 +20,10 @@ using TextChanges = std::map<std::string, std::optional<std::string>>;
 struct SandboxUpdate {
   TextChanges metadata, env;
   std::optional<std::int64_t> cpus, memory_mib;
-  std::optional<std::int64_t> time_limit_s;                    // 0: none any more
-  std::optional<std::int64_t> idle_pause_s, idle_suspend_s;    // 0: never any more
+  std::optional<std::int64_t> time_limit_s;                  // 0: none any more
+  std::optional<std::int64_t> idle_pause_s, idle_suspend_s;  // 0: never any more
   std::optional<bool> suspend_at_limit;
-  std::string egress;                                          // the next policy (egress_rows.h), "": as it is
+  std::string egress;  // the next policy (egress_rows.h), "": as it is
   bool empty() const;
 };
 

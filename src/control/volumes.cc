@@ -33,7 +33,8 @@ Sandbox new_volume(std::string tenant, std::string name, const TemplateSize& siz
 }
 
 bool is_volume_there(const Sandbox& sandbox) {
-  return is_volume(sandbox) && sandbox.state != SandboxState::deleting && sandbox.state != SandboxState::deleted && sandbox.state != SandboxState::failed;
+  return is_volume(sandbox) && sandbox.state != SandboxState::deleting && sandbox.state != SandboxState::deleted &&
+         sandbox.state != SandboxState::failed;
 }
 
 }  // namespace space::control

@@ -128,7 +128,8 @@ std::string build_uuid(std::string_view id) {
 
 bool is_signed_upload(const http::Exchange& exchange) {
   const auto& path = exchange.target().segments;
-  return exchange.method() == "PUT" && path.size() == 4 && path[0] == "templates" && path[2] == "files" && exchange.target().query_value("token").has_value();
+  return exchange.method() == "PUT" && path.size() == 4 && path[0] == "templates" && path[2] == "files" &&
+         exchange.target().query_value("token").has_value();
 }
 
 }  // namespace space::e2b

@@ -15,7 +15,8 @@ namespace space::e2b {
 namespace {
 
 // The first words of E2B's paths. "v2" and "v3" are E2B's alone; SPACE's own begin with "v1".
-constexpr std::array kFirst = {"sandboxes", "snapshots", "templates", "volumes", "volumecontent", "secrets", "teams", "health", "api-keys", "access-tokens", "v2", "v3"};
+constexpr std::array kFirst = {"sandboxes", "snapshots",     "templates", "volumes", "volumecontent", "secrets", "teams", "health",
+                               "api-keys",  "access-tokens", "v2",        "v3"};
 
 std::string key_of(const http::Headers& headers) {
   if (headers.has("X-API-KEY")) return std::string(headers.get("X-API-KEY"));
@@ -47,11 +48,16 @@ Task<> identify(State& state, http::Exchange& exchange, const http::Handler& nex
     co_return co_await next(exchange);
   }
   std::string secret = key_of(exchange.headers());
-  if (secret.empty()) co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY", "`space e2b env` prints what to set");
-  const control::Scope needed = changes_templates(exchange) ? control::Scope::publish : exchange.method() == "GET" && !gives_token(exchange) ? control::Scope::read : control::Scope::run;
+  if (secret.empty())
+    co_return fail(ErrorKind::unauthenticated, "key_missing", "this request needs an API key in the header X-API-KEY",
+                   "`space e2b env` prints what to set");
+  const control::Scope needed = changes_templates(exchange)                            ? control::Scope::publish
+                                : exchange.method() == "GET" && !gives_token(exchange) ? control::Scope::read
+                                                                                       : control::Scope::run;
   CO_TRY(const control::Key key, co_await state.parts.authenticate(std::move(secret), needed));
   if (needed == control::Scope::publish && key.tenant != control::kDefaultTenant)
-    co_return fail(ErrorKind::permission_denied, "host_only", "templates are shared by every tenant of this server, and made by those who keep it",
+    co_return fail(ErrorKind::permission_denied, "host_only",
+                   "templates are shared by every tenant of this server, and made by those who keep it",
                    fmt::format("use a key of the tenant `{}`", control::kDefaultTenant));
   exchange.attributes["tenant"] = key.tenant;
   exchange.attributes["key"] = key.id;
@@ -63,8 +69,10 @@ asio::awaitable<void> pause_due(State& state, Found found) {
   const std::string id = found.sandbox.id;
   const bool memory = found.settings->pause_memory;
   auto paused = co_await pause(state, std::move(found), memory);
-  if (paused) log::info("e2b.paused_at_timeout", {{"sandbox", id}});
-  else log::warn("e2b.not_paused", {{"sandbox", id}, {"error", paused.error()}});
+  if (paused)
+    log::info("e2b.paused_at_timeout", {{"sandbox", id}});
+  else
+    log::warn("e2b.not_paused", {{"sandbox", id}, {"error", paused.error()}});
 }
 
 // When the sandbox is gone, what its header rules made is nobody's.

@@ -14,7 +14,8 @@
 namespace space::e2b {
 namespace {
 
-constexpr std::size_t kMostHosts = 10, kMostHeaders = 20, kLongestHost = 128, kLongestHeader = 64, kLongestValue = 2048, kLeastValue = 8, kLongestPrefix = 64;
+constexpr std::size_t kMostHosts = 10, kMostHeaders = 20, kLongestHost = 128, kLongestHeader = 64, kLongestValue = 2048, kLeastValue = 8,
+                      kLongestPrefix = 64;
 constexpr std::string_view kPrefix = "e2b-rule-";
 constexpr std::string_view kPlaceholder = "${e2b.", kSecret = "${e2b.secrets.";
 constexpr std::size_t kAnswerLimit = 1 << 20;
@@ -23,7 +24,8 @@ auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "in
 
 bool is_header(std::string_view text) {
   return !text.empty() && text.size() <= kLongestHeader && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
   });
 }
 
@@ -37,8 +39,10 @@ Result<std::string> read_host(std::string_view text) {
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   const std::string_view bare = std::string_view(out).substr(out.starts_with("*.") ? 2 : 0);
-  const bool good = !bare.empty() && out.size() <= kLongestHost && bare.front() != '.' && bare.back() != '.' && bare.find("..") == bare.npos &&
-                    std::all_of(bare.begin(), bare.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_'; });
+  const bool good = !bare.empty() && out.size() <= kLongestHost && bare.front() != '.' && bare.back() != '.' &&
+                    bare.find("..") == bare.npos && std::all_of(bare.begin(), bare.end(), [](char c) {
+                      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
+                    });
   if (!good) return invalid(fmt::format("rules: '{}' is not the name of a host", is_utf8(text) ? text.substr(0, 64) : "?"));
   return out;
 }
@@ -50,16 +54,20 @@ bool covers(std::string_view pattern, std::string_view name) {
 // What stands in the value: a secret by name, or itself.
 Result<> read_value(HeaderRule& rule, std::string_view value) {
   const std::string where = fmt::format("rules: the header {} for {}", rule.header, rule.host);
-  if (value.size() > kLongestValue || !is_printable(value)) return invalid(fmt::format("{} must be printable and have at most {} bytes", where, kLongestValue));
+  if (value.size() > kLongestValue || !is_printable(value))
+    return invalid(fmt::format("{} must be printable and have at most {} bytes", where, kLongestValue));
   const std::size_t at = value.find(kPlaceholder);
   if (at == value.npos) {
-    if (value.size() < kLeastValue) return invalid(fmt::format("{} is kept as a secret, and those have at least {} bytes", where, kLeastValue));
+    if (value.size() < kLeastValue)
+      return invalid(fmt::format("{} is kept as a secret, and those have at least {} bytes", where, kLeastValue));
     rule.value = value;
     return {};
   }
   const std::string_view rest = value.substr(at);
   if (!rest.starts_with(kSecret) || rest.find('}') != rest.size() - 1 || at > kLongestPrefix)
-    return invalid(fmt::format("{}: of placeholders this server knows ${{e2b.secrets.NAME}} at the end of a value, with at most {} bytes in front", where, kLongestPrefix));
+    return invalid(
+        fmt::format("{}: of placeholders this server knows ${{e2b.secrets.NAME}} at the end of a value, with at most {} bytes in front",
+                    where, kLongestPrefix));
   rule.secret = rest.substr(kSecret.size(), rest.size() - kSecret.size() - 1);
   rule.prefix = value.substr(0, at);
   for (char& c : rule.secret)
@@ -77,7 +85,9 @@ const json::object* headers_of(const json::value& list) {
   return headers && headers->is_object() ? &headers->get_object() : nullptr;
 }
 
-std::string credential_target(const std::string& tenant, const std::string& name) { return fmt::format("/credentials/{}/{}", percent_encode(tenant), name); }
+std::string credential_target(const std::string& tenant, const std::string& name) {
+  return fmt::format("/credentials/{}/{}", percent_encode(tenant), name);
+}
 
 struct Wiped {  // a value that leaves nothing behind
   explicit Wiped(std::string& text) : text_(text) {}
@@ -98,12 +108,15 @@ Task<> sweep(State& state, std::string tenant) {
   if (const json::array* list = r.array("credentials", 100'000))
     for (const json::value& item : *list)
       if (const json::value* name = item.is_object() ? item.get_object().if_contains("name") : nullptr; name && name->is_string())
-        if (is_of_header_rule(name->get_string()) && !state.placing.contains(std::string(name->get_string()))) ours.emplace_back(name->get_string());
+        if (is_of_header_rule(name->get_string()) && !state.placing.contains(std::string(name->get_string())))
+          ours.emplace_back(name->get_string());
   CO_TRY_VOID(r.done());
   if (ours.empty()) co_return Result<>();
   CO_TRY(const std::vector<control::EgressSettings> all, co_await state.parts.store.all_egress());
   for (const std::string& name : ours) {
-    const bool needed = std::any_of(all.begin(), all.end(), [&](const control::EgressSettings& one) { return one.tenant == tenant && one.document.find(name) != std::string::npos; });
+    const bool needed = std::any_of(all.begin(), all.end(), [&](const control::EgressSettings& one) {
+      return one.tenant == tenant && one.document.find(name) != std::string::npos;
+    });
     if (needed || state.placing.contains(name)) continue;
     std::string target = credential_target(tenant, name);
     CO_TRY_VOID(co_await egress.ask("DELETE", std::move(target)));
@@ -124,7 +137,8 @@ Result<std::vector<HeaderRule>> read_header_rules(const json::value* rules) {
   for (const auto& [name, list] : rules->get_object()) {
     TRY(const std::string host, read_host(name));
     for (const std::string& other : hosts)
-      if (covers(host, other) || covers(other, host)) return invalid(fmt::format("rules: {} and {} cover one another: give each host one rule", host, other));
+      if (covers(host, other) || covers(other, host))
+        return invalid(fmt::format("rules: {} and {} cover one another: give each host one rule", host, other));
     hosts.push_back(host);
     if (list.is_array() && list.get_array().empty()) continue;
     const json::object* headers = headers_of(list);

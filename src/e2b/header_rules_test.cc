@@ -10,7 +10,8 @@ namespace {
 json::value rules(const char* text) { return json::parse(text); }
 
 TEST(HeaderRules, BecomeValuesAndPlaceholders) {
-  const json::value given = rules(R"({"API.example.org":[{"transform":{"headers":{"X-Key":"a-secret-value","Authorization":"Bearer ${e2b.secrets.OpenAI}"}}}],"*.other.org":[]})");
+  const json::value given = rules(
+      R"({"API.example.org":[{"transform":{"headers":{"X-Key":"a-secret-value","Authorization":"Bearer ${e2b.secrets.OpenAI}"}}}],"*.other.org":[]})");
   const auto read = read_header_rules(&given);
   ASSERT_TRUE(read) << read.error().message;
   ASSERT_EQ(read->size(), 2u);
@@ -33,11 +34,14 @@ TEST(HeaderRules, NothingIsNothing) {
 
 TEST(HeaderRules, RefuseWhatCannotBeDone) {
   for (const char* wrong :
-       {R"([])", R"({"a b":[{"transform":{"headers":{"A":"12345678"}}}]})", R"({"*":[{"transform":{"headers":{}}}]})", R"({"a.org":[{"transform":{}}]})",
-        R"({"a.org":[{"transform":{"headers":{}}},{"transform":{"headers":{}}}]})", R"({"a.org":[{"transform":{"headers":{"A:":"12345678"}}}]})",
-        R"({"a.org":[{"transform":{"headers":{"A":"short"}}}]})", R"({"a.org":[{"transform":{"headers":{"A":"12345678\r\nB: c"}}}]})", R"({"a.org":[{"transform":{"headers":{"A":5}}}]})",
-        R"({"a.org":[{"transform":{"headers":{"A":"${e2b.identity.tokens.x}"}}}]})", R"({"a.org":[{"transform":{"headers":{"A":"${e2b.secrets.x} y"}}}]})",
-        R"({"a.org":[{"transform":{"headers":{"A":"${e2b.secrets.}"}}}]})", R"({"*.a.org":[{"transform":{"headers":{}}}],"b.a.org":[{"transform":{"headers":{}}}]})"}) {
+       {R"([])", R"({"a b":[{"transform":{"headers":{"A":"12345678"}}}]})", R"({"*":[{"transform":{"headers":{}}}]})",
+        R"({"a.org":[{"transform":{}}]})", R"({"a.org":[{"transform":{"headers":{}}},{"transform":{"headers":{}}}]})",
+        R"({"a.org":[{"transform":{"headers":{"A:":"12345678"}}}]})", R"({"a.org":[{"transform":{"headers":{"A":"short"}}}]})",
+        R"({"a.org":[{"transform":{"headers":{"A":"12345678\r\nB: c"}}}]})", R"({"a.org":[{"transform":{"headers":{"A":5}}}]})",
+        R"({"a.org":[{"transform":{"headers":{"A":"${e2b.identity.tokens.x}"}}}]})",
+        R"({"a.org":[{"transform":{"headers":{"A":"${e2b.secrets.x} y"}}}]})",
+        R"({"a.org":[{"transform":{"headers":{"A":"${e2b.secrets.}"}}}]})",
+        R"({"*.a.org":[{"transform":{"headers":{}}}],"b.a.org":[{"transform":{"headers":{}}}]})"}) {
     const json::value given = rules(wrong);
     const auto read = read_header_rules(&given);
     EXPECT_FALSE(read) << wrong;

@@ -65,13 +65,15 @@ Result<std::string> egress_document(const json::object& network, bool internet, 
   json::array rules;
   for (const std::string& one : denied) {
     const auto cidr = cidr_of(one);
-    if (!cidr) return invalid(fmt::format("denyOut takes addresses and ranges, and '{}' is neither", is_utf8(one) ? one.substr(0, 64) : "?"));
+    if (!cidr)
+      return invalid(fmt::format("denyOut takes addresses and ranges, and '{}' is neither", is_utf8(one) ? one.substr(0, 64) : "?"));
     if (!nothing_else) rules.push_back(range_rule(*cidr, true));
   }
   if (!nothing_else && !denied.empty() && !allowed.empty()) return invalid("allowOut beside denyOut needs 0.0.0.0/0 in denyOut");
   for (const std::string& one : allowed) {
     const auto cidr = cidr_of(one);
-    if (!cidr && !nothing_else) return invalid(fmt::format("a name in allowOut ('{}') needs 0.0.0.0/0 in denyOut", is_utf8(one) ? one.substr(0, 64) : "?"));
+    if (!cidr && !nothing_else)
+      return invalid(fmt::format("a name in allowOut ('{}') needs 0.0.0.0/0 in denyOut", is_utf8(one) ? one.substr(0, 64) : "?"));
     if (!nothing_else) continue;  // it may pass anyhow
     rules.push_back(cidr ? range_rule(*cidr, false) : name_rule(one, !is_bound(bindings, one)));
     if (!cidr) rules.push_back(json::object{{"action", "allow"}, {"name", one}, {"ports", json::array{80}}, {"protocol", "http"}});

@@ -9,9 +9,9 @@
 
 namespace space::e2b {
 
-// The document that the store and the gateway take: {"policy":{…},"credentials":[…]}. `network` has allowOut and denyOut; `internet` false denies
-// everything that is not allowed. invalid_argument for what E2B refuses and for what this server cannot express.
-// `bindings`: credentials that the header rules became; a name that one of them covers is read, not passed through.
+// The document that the store and the gateway take: {"policy":{…},"credentials":[…]}. `network` has allowOut and denyOut; `internet` false
+// denies everything that is not allowed. invalid_argument for what E2B refuses and for what this server cannot express. `bindings`:
+// credentials that the header rules became; a name that one of them covers is read, not passed through.
 Result<std::string> egress_document(const json::object& network, bool internet, const json::array& bindings);
 
 }  // namespace space::e2b

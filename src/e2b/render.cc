@@ -8,11 +8,15 @@ namespace {
 constexpr std::int64_t kNoEnd_ms = 10LL * 365 * 86'400'000;
 }  // namespace
 
-std::int64_t started_ms(const Found& found) { return found.settings->started_ms > 0 ? found.settings->started_ms : found.sandbox.created_ms; }
+std::int64_t started_ms(const Found& found) {
+  return found.settings->started_ms > 0 ? found.settings->started_ms : found.sandbox.created_ms;
+}
 
 json::object render_sandbox(const control::Sandbox& sandbox, const Settings& settings, const Tokens& tokens) {
   const std::string name = template_id_of(sandbox.template_reference);
-  json::object out{{"sandboxID", sandbox.id}, {"templateID", name}, {"alias", name}, {"clientID", "space"}, {"envdVersion", kEnvdVersion}, {"domain", nullptr}, {"trafficAccessToken", nullptr}};
+  json::object out{{"sandboxID", sandbox.id},      {"templateID", name},          {"alias", name},
+                   {"clientID", "space"},          {"envdVersion", kEnvdVersion}, {"domain", nullptr},
+                   {"trafficAccessToken", nullptr}};
   if (settings.secure) out["envdAccessToken"] = tokens.envd;
   if (!settings.public_traffic) out["trafficAccessToken"] = tokens.traffic;
   return out;

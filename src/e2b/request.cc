@@ -22,8 +22,9 @@ auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "in
 auto not_here(std::string message) { return fail(ErrorKind::invalid_argument, "not_supported", std::move(message)); }
 
 bool is_name(std::string_view text, std::string_view more) {
-  return !text.empty() && text.size() <= 128 &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || more.find(c) != std::string_view::npos; });
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || more.find(c) != std::string_view::npos;
+  });
 }
 
 std::string lower(std::string_view text) {
@@ -53,7 +54,8 @@ Result<> check_metadata(const std::map<std::string, std::string>& metadata) {
 
 Result<> check_env(const std::map<std::string, std::string>& env) {
   for (const auto& [name, value] : env)
-    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
+    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos ||
+        value.find('\0') != std::string::npos)
       return invalid(fmt::format("envVars cannot hold the name '{}'", name.substr(0, 64)));
   return {};
 }
@@ -76,7 +78,8 @@ Result<> read_lifecycle(JsonReader& r, Settings& settings) {
 // An empty list or null asks for nothing.
 bool is_given(const json::object& body, std::string_view name) {
   const json::value* value = body.if_contains(name);
-  return value && !value->is_null() && !(value->is_array() && value->get_array().empty()) && !(value->is_object() && value->get_object().empty());
+  return value && !value->is_null() && !(value->is_array() && value->get_array().empty()) &&
+         !(value->is_object() && value->get_object().empty());
 }
 
 // What asks for a part that is not here.
@@ -95,13 +98,18 @@ Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
   for (VolumeMount& mount : mounts) {
     mount.volume.clear();
     const std::string_view path = mount.path;
-    const auto refuse = [&](const char* why) { return invalid(fmt::format("a volume cannot be mounted on '{}': {}", is_utf8(path) ? path.substr(0, 100) : "?", why)); };
-    if (!path.starts_with('/') || path == "/" || path.ends_with('/')) return refuse("the path must be absolute and clean, such as /mnt/data");
+    const auto refuse = [&](const char* why) {
+      return invalid(fmt::format("a volume cannot be mounted on '{}': {}", is_utf8(path) ? path.substr(0, 100) : "?", why));
+    };
+    if (!path.starts_with('/') || path == "/" || path.ends_with('/'))
+      return refuse("the path must be absolute and clean, such as /mnt/data");
     for (std::size_t at = 1, part = 0; at <= path.size(); ++part) {
       const std::size_t end = std::min(path.find('/', at), path.size());
       const std::string_view name = path.substr(at, end - at);
-      if (name.empty() || name == "." || name == ".." || name.find('\0') != name.npos) return refuse("the path must be absolute and clean, such as /mnt/data");
-      if (part == 0 && std::find(std::begin(kOfSystem), std::end(kOfSystem), name) != std::end(kOfSystem)) return refuse("the system lives there");
+      if (name.empty() || name == "." || name == ".." || name.find('\0') != name.npos)
+        return refuse("the path must be absolute and clean, such as /mnt/data");
+      if (part == 0 && std::find(std::begin(kOfSystem), std::end(kOfSystem), name) != std::end(kOfSystem))
+        return refuse("the system lives there");
       at = end + 1;
     }
     if (!seen.insert(path).second) return refuse("it is there twice");
@@ -159,7 +167,8 @@ Result<CreateBody> read_create(const json::object& body, std::int64_t usual_time
   out.env = r.text_map("envVars", kMostEnv, kLongestEnv);
   Settings& settings = out.settings;
   settings.secure = r.boolean("secure", usual_secure) || usual_secure;  // v2 knows no other
-  if (const json::value* internet = body.if_contains("allow_internet_access"); internet && !internet->is_null()) settings.internet = r.boolean("allow_internet_access", true);
+  if (const json::value* internet = body.if_contains("allow_internet_access"); internet && !internet->is_null())
+    settings.internet = r.boolean("allow_internet_access", true);
   settings.made_here = true;
   TRY_VOID(read_lifecycle(r, settings));
   TRY_VOID(refuse_what_is_missing(body));
@@ -184,12 +193,14 @@ Result<std::string> template_reference(std::string_view text) {
   std::string whole = lower(text);
   std::string_view rest = whole;
   if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    if (!is_name(rest.substr(0, slash), "")) return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+    if (!is_name(rest.substr(0, slash), ""))
+      return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
     rest.remove_prefix(slash + 1);
   }
   const std::size_t colon = rest.find(':');
   const std::string_view name = rest.substr(0, colon), tag = colon == std::string_view::npos ? "default" : rest.substr(colon + 1);
-  if (!is_name(name, "") || !is_name(tag, ".")) return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+  if (!is_name(name, "") || !is_name(tag, "."))
+    return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
   return fmt::format("{}:{}", name, tag == "default" ? "latest" : tag);
 }
 
@@ -216,8 +227,10 @@ Result<std::map<std::string, std::string>> read_metadata_filter(std::string_view
     const std::string_view pair = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     const std::size_t equals = pair.find('=');
-    const auto name = percent_decode(pair.substr(0, equals)), value = percent_decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1));
-    if (!name || !value || equals == std::string_view::npos || !is_utf8(*name) || !is_utf8(*value)) return invalid("the metadata filter is not well encoded");
+    const auto name = percent_decode(pair.substr(0, equals)),
+               value = percent_decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1));
+    if (!name || !value || equals == std::string_view::npos || !is_utf8(*name) || !is_utf8(*value))
+      return invalid("the metadata filter is not well encoded");
     out[*name] = *value;
     if (out.size() > kMostMetadata) return invalid("the metadata filter has too many entries");
   }
@@ -270,20 +283,25 @@ Result<ListRequest> read_list(const http::Target& target) {
   return out;
 }
 
-std::string next_token(std::int64_t created_ms, std::string_view id) { return base64url_encode(as_bytes(fmt::format("{}__{}", created_ms, id))); }
+std::string next_token(std::int64_t created_ms, std::string_view id) {
+  return base64url_encode(as_bytes(fmt::format("{}__{}", created_ms, id)));
+}
 
 Result<std::string> sandbox_id(std::string_view text) {
   text = text.substr(0, text.find('-'));
-  const bool good = !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+  const bool good = !text.empty() && text.size() <= 64 &&
+                    std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
   if (!good) return invalid("Invalid sandbox ID");
   return std::string(text);
 }
 
 std::optional<std::int64_t> parse_time(std::string_view text) {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || (text[10] != 'T' && text[10] != 't') || text[13] != ':' || text[16] != ':') return std::nullopt;
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || (text[10] != 'T' && text[10] != 't') || text[13] != ':' || text[16] != ':')
+    return std::nullopt;
   const auto year = number<int>(text.substr(0, 4));
-  const auto month = number<unsigned>(text.substr(5, 2)), day = number<unsigned>(text.substr(8, 2)), hour = number<unsigned>(text.substr(11, 2)),
-             minute = number<unsigned>(text.substr(14, 2)), second = number<unsigned>(text.substr(17, 2));
+  const auto month = number<unsigned>(text.substr(5, 2)), day = number<unsigned>(text.substr(8, 2)),
+             hour = number<unsigned>(text.substr(11, 2)), minute = number<unsigned>(text.substr(14, 2)),
+             second = number<unsigned>(text.substr(17, 2));
   if (!year || !month || !day || !hour || !minute || !second || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
   const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(*month), std::chrono::day(*day)};
   if (!date.ok()) return std::nullopt;

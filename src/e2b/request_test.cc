@@ -23,7 +23,9 @@ TEST(Create, TakesWhatTheSdksSend) {
   EXPECT_EQ(js.settings.timeout_s, 300);
   EXPECT_TRUE(js.settings.secure);
   EXPECT_FALSE(js.settings.internet);
-  const CreateBody python = created(R"({"templateID":"base","metadata":{},"envVars":{"A":"b"},"timeout":60,"secure":true,"allow_internet_access":true,"autoPause":false,"mcp":null})", false);
+  const CreateBody python = created(
+      R"({"templateID":"base","metadata":{},"envVars":{"A":"b"},"timeout":60,"secure":true,"allow_internet_access":true,"autoPause":false,"mcp":null})",
+      false);
   EXPECT_EQ(python.settings.timeout_s, 60);
   EXPECT_EQ(python.env.at("A"), "b");
   EXPECT_TRUE(python.settings.internet.value());
@@ -39,7 +41,8 @@ TEST(Create, RefusesWhatCannotBe) {
   EXPECT_NE(refused(R"({"templateID":"base","network":{"egressProxy":{"address":"a:1"}}})").find("proxy"), std::string::npos);
   EXPECT_EQ(refused(R"({"templateID":"base","network":{"httpsPorts":[]}})"), "");
   for (const char* ports : {"[0]", "[65536]", "[-1]", "[49983]", "[3000,49983]", "[\"3000\"]", "[3000.0]", "3000", "{}"})
-    EXPECT_NE(refused(std::string(R"({"templateID":"base","network":{"httpsPorts":)") + ports + "}}").find("httpsPorts"), std::string::npos) << ports;
+    EXPECT_NE(refused(std::string(R"({"templateID":"base","network":{"httpsPorts":)") + ports + "}}").find("httpsPorts"), std::string::npos)
+        << ports;
   EXPECT_NE(refused(R"({})"), "");
   EXPECT_NE(refused(R"({"templateID":"base","envVars":{"A=B":"c"}})"), "");
 }
@@ -64,11 +67,13 @@ TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {
   EXPECT_NE(refused(with(R"([{"name":"v","path":"/a"},{"name":"w","path":"/a"}])").c_str()).find("twice"), std::string::npos);
   EXPECT_NE(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a"}])").c_str()).find("in another"), std::string::npos);
   EXPECT_EQ(refused(with(R"([{"name":"v","path":"/a/b"},{"name":"w","path":"/a/bc"}])").c_str()), "");
-  for (const char* wrong : {"{}", "[1]", R"([{"name":"v"}])", R"([{"path":"/a"}])", R"([{"name":"","path":"/a"}])"}) EXPECT_NE(refused(with(wrong).c_str()), "") << wrong;
+  for (const char* wrong : {"{}", "[1]", R"([{"name":"v"}])", R"([{"path":"/a"}])", R"([{"name":"","path":"/a"}])"})
+    EXPECT_NE(refused(with(wrong).c_str()), "") << wrong;
 }
 
 TEST(Create, OptionsComeBackFromTheStore) {
-  const CreateBody body = created(R"({"templateID":"base","autoPause":true,"autoResume":{"enabled":true},"network":{"allowPublicTraffic":false,"maskRequestHost":"x:${PORT}"}})");
+  const CreateBody body = created(
+      R"({"templateID":"base","autoPause":true,"autoResume":{"enabled":true},"network":{"allowPublicTraffic":false,"maskRequestHost":"x:${PORT}"}})");
   const auto back = decode_settings(encode(body.settings));
   ASSERT_TRUE(back);
   EXPECT_TRUE(back->auto_pause && back->auto_resume && !back->public_traffic);
@@ -101,7 +106,10 @@ TEST(Names, OfSandboxes) {
 }
 
 TEST(List, ReadsTheSdksQuery) {
-  const auto list = read_list(target("/v2/sandboxes?metadata=k%252520ey%3Dv%252526l&state=running,paused&startedAfter=1970-01-01T00%3A00%3A01.5Z&template=base&order=asc&limit=500"));
+  const auto list =
+      read_list(target("/v2/"
+                       "sandboxes?metadata=k%252520ey%3Dv%252526l&state=running,paused&startedAfter=1970-01-01T00%3A00%3A01.5Z&template="
+                       "base&order=asc&limit=500"));
   ASSERT_TRUE(list);
   EXPECT_EQ(list->metadata, (std::map<std::string, std::string>{{"k ey", "v&l"}}));
   EXPECT_EQ(list->started_after_us, 1'500'000);
@@ -120,7 +128,9 @@ TEST(List, TokensLeadOn) {
 TEST(Time, IsReadWithItsOffset) {
   EXPECT_EQ(parse_time("1970-01-02T00:00:00Z"), 86'400'000'000);
   EXPECT_EQ(parse_time("1970-01-01T01:00:00.000001+01:00"), 1);
-  for (const char* wrong : {"", "1970-01-01", "1970-13-01T00:00:00Z", "1970-01-01T00:00:00", "1970-01-01T00:00:00.Z", "1970-01-01T24:00:00Z"}) EXPECT_FALSE(parse_time(wrong)) << wrong;
+  for (const char* wrong :
+       {"", "1970-01-01", "1970-13-01T00:00:00Z", "1970-01-01T00:00:00", "1970-01-01T00:00:00.Z", "1970-01-01T24:00:00Z"})
+    EXPECT_FALSE(parse_time(wrong)) << wrong;
 }
 
 }  // namespace

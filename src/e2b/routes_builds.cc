@@ -25,7 +25,8 @@ Result<build::Builds*> builds_of(State& state) {
 }
 
 tl::unexpected<Error> unknown_template(std::string_view name) {
-  return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", is_utf8(name) ? name.substr(0, 100) : "?"), "see what there is: GET /templates");
+  return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", is_utf8(name) ? name.substr(0, 100) : "?"),
+              "see what there is: GET /templates");
 }
 
 Task<> save_aliases(build::Builds& builds) {
@@ -64,7 +65,8 @@ Task<> create(State& state, http::Exchange& exchange) {
   // A name of the server's own templates is not to be had.
   const auto taken = co_await state.parts.node.template_size(alias.name + ":latest");
   if (taken && !builds->aliases().tags(alias.name))
-    co_return fail(ErrorKind::permission_denied, "name_taken", fmt::format("'{}' is a template of this server", alias.name), "choose another name");
+    co_return fail(ErrorKind::permission_denied, "name_taken", fmt::format("'{}' is a template of this server", alias.name),
+                   "choose another name");
   std::string joined;
   for (const std::string& tag : tags) joined += (joined.empty() ? "" : ",") + tag;
   build::Builds::Wanted wanted;
@@ -77,8 +79,8 @@ Task<> create(State& state, http::Exchange& exchange) {
   CO_TRY(const build::Build made, co_await builds->create(std::move(wanted)));
   json::array shown;
   for (const std::string& tag : tags) shown.emplace_back(tag);
-  const json::object out{{"templateID", made.name}, {"buildID", build_uuid(made.id)}, {"public", false}, {"names", json::array{made.name}},
-                         {"aliases", json::array{made.name}}, {"tags", std::move(shown)}};
+  const json::object out{{"templateID", made.name},         {"buildID", build_uuid(made.id)},    {"public", false},
+                         {"names", json::array{made.name}}, {"aliases", json::array{made.name}}, {"tags", std::move(shown)}};
   co_return co_await reply(exchange, 202, out);
 }
 
@@ -99,7 +101,8 @@ Task<> file_link(State& state, http::Exchange& exchange) {
   auto look = [builds, tenant, hash] { return builds->uploads().find(tenant, hash); };
   CO_TRY(const auto found, co_await builds->pool().run(look));
   json::object out{{"present", found.has_value()}};
-  out["url"] = fmt::format("{}/templates/{}/files/{}?token={}", here(state, exchange), percent_encode(name), hash, percent_encode(upload_token(state, tenant, hash)));
+  out["url"] = fmt::format("{}/templates/{}/files/{}?token={}", here(state, exchange), percent_encode(name), hash,
+                           percent_encode(upload_token(state, tenant, hash)));
   co_return co_await reply(exchange, 201, out);
 }
 
@@ -107,7 +110,9 @@ Task<> upload(State& state, http::Exchange& exchange) {
   CO_TRY(build::Builds* const builds, builds_of(state));
   const std::string hash = exchange.param("hash");
   const auto tenant = check_upload_token(state, exchange.target().query_value("token").value_or(""), hash);
-  if (!tenant || !build::is_upload(hash)) co_return fail(ErrorKind::permission_denied, "link_invalid", "this link for an upload is not valid, or not any more", "ask for another one");
+  if (!tenant || !build::is_upload(hash))
+    co_return fail(ErrorKind::permission_denied, "link_invalid", "this link for an upload is not valid, or not any more",
+                   "ask for another one");
   CO_TRY_VOID(co_await builds->receive(exchange, *tenant, hash, false));
   co_return co_await reply(exchange, 201, json::object());
 }
@@ -118,8 +123,10 @@ Task<> find_image(State& state, const json::object& body, const build::Spec& spe
   if (!image || !image->is_string() || image->get_string().empty()) co_return Result<>();
   const auto there = co_await state.parts.node.template_size(spec.parent);
   if (there || there.error().kind != ErrorKind::not_found) co_return Result<>();
-  co_return fail(ErrorKind::invalid_argument, "image_missing", fmt::format("the image '{}' was not imported into this server", std::string_view(image->get_string())),
-                 fmt::format("import it: space template build -t {} --image docker://{}", spec.parent, std::string_view(image->get_string())));
+  co_return fail(
+      ErrorKind::invalid_argument, "image_missing",
+      fmt::format("the image '{}' was not imported into this server", std::string_view(image->get_string())),
+      fmt::format("import it: space template build -t {} --image docker://{}", spec.parent, std::string_view(image->get_string())));
 }
 
 Task<> start(State& state, http::Exchange& exchange) {
@@ -128,7 +135,8 @@ Task<> start(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_large(exchange));
   CO_TRY(build::Spec spec, read_build(state, body));
   CO_TRY_VOID(co_await find_image(state, body, spec));
-  if (waiting.state != build::BuildState::waiting) co_return fail(ErrorKind::invalid_argument, "build_begun", "this build has begun already", "make another one");
+  if (waiting.state != build::BuildState::waiting)
+    co_return fail(ErrorKind::invalid_argument, "build_begun", "this build has begun already", "make another one");
   spec.cpus = waiting.spec.cpus;
   spec.memory_mib = waiting.spec.memory_mib;
   CO_TRY_VOID(co_await builds->begin(waiting.tenant, waiting.id, std::move(spec)));
@@ -145,11 +153,15 @@ json::object entry_json(const build::LogEntry& entry) {
 
 const char* status_text(build::BuildState state) {
   switch (state) {
-    case build::BuildState::waiting: return "waiting";
-    case build::BuildState::building: return "building";
-    case build::BuildState::ready: return "ready";
+    case build::BuildState::waiting:
+      return "waiting";
+    case build::BuildState::building:
+      return "building";
+    case build::BuildState::ready:
+      return "ready";
     case build::BuildState::failed:
-    case build::BuildState::cancelled: break;
+    case build::BuildState::cancelled:
+      break;
   }
   return "error";
 }
@@ -157,7 +169,9 @@ const char* status_text(build::BuildState state) {
 Task<std::vector<build::LogEntry>> entries_of(State& state, const http::Exchange& exchange, const build::Build& one) {
   const auto number = [&](const char* name, std::size_t absent) {
     const std::string text = exchange.target().query_value(name).value_or("");
-    return text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != text.npos ? absent : static_cast<std::size_t>(std::stoul(text));
+    return text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != text.npos
+               ? absent
+               : static_cast<std::size_t>(std::stoul(text));
   };
   const std::size_t from = number("logsOffset", number("offset", 0)), most = std::min(number("limit", kMostEntries), kMostEntries);
   co_return co_await state.parts.builds->log(one.tenant, one.id, from, most, std::chrono::milliseconds(0));
@@ -168,7 +182,11 @@ Task<> status(State& state, http::Exchange& exchange) {
   CO_TRY(const auto entries, co_await entries_of(state, exchange, one));
   json::array shown;
   for (const build::LogEntry& entry : entries) shown.push_back(entry_json(entry));
-  json::object out{{"templateID", one.name}, {"buildID", build_uuid(one.id)}, {"status", status_text(one.state)}, {"logs", json::array()}, {"logEntries", std::move(shown)}};
+  json::object out{{"templateID", one.name},
+                   {"buildID", build_uuid(one.id)},
+                   {"status", status_text(one.state)},
+                   {"logs", json::array()},
+                   {"logEntries", std::move(shown)}};
   if (one.error) {
     json::object reason{{"message", one.error->message}, {"logEntries", json::array()}};
     if (!one.failed_step.empty()) reason["step"] = one.failed_step;
@@ -234,7 +252,8 @@ Task<> remove_tags(State& state, http::Exchange& exchange) {
   if (!builds->aliases().tags(name.name)) co_return unknown_template(name.name);
   for (const std::string& one : tags) {
     CO_TRY(const std::string tag, alias_tag(one));
-    if (tag == "default") co_return fail(ErrorKind::invalid_argument, "invalid_request", "the tag 'default' stays with its template", "delete the template");
+    if (tag == "default")
+      co_return fail(ErrorKind::invalid_argument, "invalid_request", "the tag 'default' stays with its template", "delete the template");
     if (!builds->aliases().find(name.name, tag)) co_return unknown_template(name.name + ":" + tag);
   }
   for (const std::string& one : tags) {
@@ -251,7 +270,8 @@ Task<> get_tags(State& state, http::Exchange& exchange) {
   json::array out;
   const auto* known = builds->aliases().tags(name.name);
   if (known) {
-    for (const auto& [tag, target] : *known) out.push_back(json::object{{"tag", tag}, {"buildID", build_uuid(target.build)}, {"createdAt", rfc3339(target.created_ms)}});
+    for (const auto& [tag, target] : *known)
+      out.push_back(json::object{{"tag", tag}, {"buildID", build_uuid(target.build)}, {"createdAt", rfc3339(target.created_ms)}});
   } else {
     AliasName bare{name.name, ""};
     CO_TRY(const build::AliasTag target, co_await target_of(state, std::move(bare)));
@@ -270,7 +290,9 @@ Task<> publish_switch(State& state, http::Exchange& exchange) {
   CO_TRY_VOID(r.done());
   CO_TRY_VOID(builds_of(state));
   CO_TRY_VOID(co_await target_of(state, name));
-  if (!wanted) co_return fail(ErrorKind::invalid_argument, "not_supported", "every key of this server may use its templates: none can be taken back", "remove it: DELETE /templates/" + name.name);
+  if (!wanted)
+    co_return fail(ErrorKind::invalid_argument, "not_supported", "every key of this server may use its templates: none can be taken back",
+                   "remove it: DELETE /templates/" + name.name);
   const json::object out{{"names", json::array{name.name}}};
   co_return co_await reply(exchange, 200, out);
 }
@@ -285,7 +307,8 @@ Task<bool> remove_built(State& state, const http::Exchange& exchange) {
   const auto tags = builds.aliases().tags(name->name);
   if (!tags) co_return false;
   if (exchange.attributes.at("tenant") != control::kDefaultTenant)
-    co_return fail(ErrorKind::permission_denied, "host_only", "templates are shared by every tenant of this server, and made by those who keep it");
+    co_return fail(ErrorKind::permission_denied, "host_only",
+                   "templates are shared by every tenant of this server, and made by those who keep it");
   std::set<std::string> references;
   for (const auto& [tag, target] : *tags)
     if (target.reference.starts_with(name->name + ":b-")) references.insert(target.reference);
@@ -296,7 +319,9 @@ Task<bool> remove_built(State& state, const http::Exchange& exchange) {
     request.target = "/v1/templates/" + percent_encode(reference);
     auto gone = co_await state.parts.node.forwarding().request(std::move(request));
     if (!gone) co_return fail(control::node_unavailable(gone.error().message));
-    if (gone->status == 409) co_return fail(ErrorKind::invalid_argument, "template_in_use", fmt::format("sandboxes of template '{}' exist", name->name), "kill them first");
+    if (gone->status == 409)
+      co_return fail(ErrorKind::invalid_argument, "template_in_use", fmt::format("sandboxes of template '{}' exist", name->name),
+                     "kill them first");
     if (gone->status >= 400 && gone->status != 404) co_return fail(http::error_from_response(gone->status, gone->body));
   }
   builds.aliases().drop_name(name->name);

@@ -17,8 +17,9 @@ Result<json::object> read_figures(std::string_view text) {
   TRY(const json::object object, parse_json_object(text, 16 << 10));
   JsonReader r(object, "metrics");
   r.ignore_unknown();
-  json::object out{{"cpuCount", r.number("cpu_count", 0, 1024)},      {"memUsed", r.number("mem_used", 0, kMost)},   {"memTotal", r.number("mem_total", 0, kMost)},
-                   {"memCache", r.number("mem_cache", 0, kMost)},     {"diskUsed", r.number("disk_used", 0, kMost)}, {"diskTotal", r.number("disk_total", 0, kMost)}};
+  json::object out{{"cpuCount", r.number("cpu_count", 0, 1024)},  {"memUsed", r.number("mem_used", 0, kMost)},
+                   {"memTotal", r.number("mem_total", 0, kMost)}, {"memCache", r.number("mem_cache", 0, kMost)},
+                   {"diskUsed", r.number("disk_used", 0, kMost)}, {"diskTotal", r.number("disk_total", 0, kMost)}};
   TRY_VOID(r.done());
   const json::value* share = object.if_contains("cpu_used_pct");
   out["cpuUsedPct"] = share && share->is_number() ? share->to_number<double>() : 0.0;
@@ -80,7 +81,8 @@ Task<> latest_metrics(State& state, http::Exchange& exchange) {
     CO_TRY(std::string id, sandbox_id(one));
     auto found = co_await find(state, tenant_of(exchange), id);
     if (!found || !found->running || out.size() >= 100) continue;
-    if (auto taken = co_await take_sample(state, found->sandbox); taken && !state.samples[id].empty()) out[id] = render(state.samples[id].back());
+    if (auto taken = co_await take_sample(state, found->sandbox); taken && !state.samples[id].empty())
+      out[id] = render(state.samples[id].back());
   }
   const json::object answer{{"sandboxes", std::move(out)}};
   co_return co_await reply(exchange, 200, answer);

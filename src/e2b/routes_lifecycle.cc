@@ -11,7 +11,8 @@ namespace {
 std::int64_t ends_in(State& state, std::int64_t seconds) { return state.parts.clock.wall_ms() + std::max<std::int64_t>(seconds, 0) * 1000; }
 
 auto not_running(const Found& found) {
-  return fail(ErrorKind::not_found, "sandbox_not_running", "sandbox " + found.sandbox.id + " is not running", "connect to it first: that wakes it");
+  return fail(ErrorKind::not_found, "sandbox_not_running", "sandbox " + found.sandbox.id + " is not running",
+              "connect to it first: that wakes it");
 }
 
 Task<> set_timeout(State& state, http::Exchange& exchange) {
@@ -29,7 +30,8 @@ Task<> refresh(State& state, http::Exchange& exchange) {
   CO_TRY(const std::int64_t seconds, read_timeout(body, "duration", kLeast));
   CO_TRY(const Found found, co_await find(state, exchange));
   if (!found.running) co_return not_running(found);
-  CO_TRY_VOID(co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, std::max(seconds, kLeast)), true));
+  CO_TRY_VOID(
+      co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, std::max(seconds, kLeast)), true));
   co_return co_await reply_empty(exchange);
 }
 
@@ -58,7 +60,8 @@ Task<> connect(State& state, http::Exchange& exchange, std::optional<std::int64_
   if (!was_running) {
     CO_TRY(found, co_await wake(state, std::move(found), memory));
   }
-  CO_TRY(found.sandbox, co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, seconds), was_running));
+  CO_TRY(found.sandbox,
+         co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, seconds), was_running));
   CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
   co_return co_await reply(exchange, was_running ? 200 : 201, render_sandbox(found.sandbox, *found.settings, tokens));
 }
@@ -70,7 +73,8 @@ Task<> resume(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY(const std::int64_t seconds, read_timeout(body, "timeout", 15));
   CO_TRY(Found found, co_await find(state, exchange));
-  if (found.running) co_return fail(ErrorKind::conflict, "sandbox_running", "sandbox " + found.sandbox.id + " is running already", "connect to it");
+  if (found.running)
+    co_return fail(ErrorKind::conflict, "sandbox_running", "sandbox " + found.sandbox.id + " is running already", "connect to it");
   CO_TRY(found, co_await wake(state, std::move(found)));
   CO_TRY_VOID(co_await state.parts.engine.set_deadline(found.sandbox.tenant, found.sandbox.id, ends_in(state, seconds), false));
   CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
@@ -82,11 +86,14 @@ Task<> update_network(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY_VOID(refuse_network(body));
   CO_TRY(const Found found, co_await find(state, exchange));
-  if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", "sandbox " + found.sandbox.id + " is paused", "connect to it first: that wakes it");
+  if (!found.running)
+    co_return fail(ErrorKind::conflict, "sandbox_paused", "sandbox " + found.sandbox.id + " is paused",
+                   "connect to it first: that wakes it");
   if (!state.parts.egress) co_return fail(control::egress_unavailable("this server has none"));
   Settings settings = *found.settings;
   settings.internet.reset();
-  if (const json::value* internet = body.if_contains("allow_internet_access"); internet && internet->is_bool()) settings.internet = internet->get_bool();
+  if (const json::value* internet = body.if_contains("allow_internet_access"); internet && internet->is_bool())
+    settings.internet = internet->get_bool();
   for (const char* name : {"allowOut", "denyOut", "rules"}) {
     settings.network.erase(name);
     if (const json::value* value = body.if_contains(name); value && !value->is_null()) settings.network[name] = *value;
@@ -95,7 +102,8 @@ Task<> update_network(State& state, http::Exchange& exchange) {
   CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, found.sandbox.tenant, settings.network));
   CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true), rules->bindings()));
   CO_TRY_VOID(co_await state.parts.egress->check(document));
-  CO_TRY(control::EgressSettings policy, co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt));
+  CO_TRY(control::EgressSettings policy,
+         co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt));
   rules->keep();
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY_VOID(co_await state.parts.egress->put(std::move(policy)));

@@ -59,7 +59,10 @@ Task<std::vector<Entry>> operations_of(State& state, const control::Sandbox& san
   CO_TRY(const std::vector<control::Operation> all, co_await state.parts.store.list_operations(sandbox.tenant, page, filter));
   std::vector<Entry> out;
   for (const control::Operation& one : all) {
-    Entry entry{one.finished_ms > 0 ? one.finished_ms : one.created_ms, one.error ? "error" : "info", fmt::format("{} {}", to_string(one.kind), to_string(one.state)), {}};
+    Entry entry{one.finished_ms > 0 ? one.finished_ms : one.created_ms,
+                one.error ? "error" : "info",
+                fmt::format("{} {}", to_string(one.kind), to_string(one.state)),
+                {}};
     if (one.error) entry.message += ": " + one.error->message;
     entry.fields = {{"logger", "sandbox"}, {"operation", one.id}};
     out.push_back(std::move(entry));
@@ -78,7 +81,9 @@ Task<std::vector<Entry>> log_of(State& state, http::Exchange& exchange) {
   co_return all;
 }
 
-json::object render(const Entry& entry) { return {{"timestamp", rfc3339(entry.time_ms)}, {"level", entry.level}, {"message", entry.message}, {"fields", entry.fields}}; }
+json::object render(const Entry& entry) {
+  return {{"timestamp", rfc3339(entry.time_ms)}, {"level", entry.level}, {"message", entry.message}, {"fields", entry.fields}};
+}
 
 json::object render_line(const Entry& entry) {
   json::object line = entry.fields;
@@ -124,7 +129,8 @@ Task<> logs_v2(State& state, http::Exchange& exchange) {
   if (rank(level) < 0) co_return fail(ErrorKind::invalid_argument, "invalid_request", "level must be debug, info, warn or error");
   CO_TRY(std::vector<Entry> all, co_await log_of(state, exchange));
   std::erase_if(all, [&](const Entry& one) {
-    return (backward ? one.time_ms > cursor : one.time_ms < cursor) || rank(one.level) < rank(level) || one.message.find(search) == std::string::npos;
+    return (backward ? one.time_ms > cursor : one.time_ms < cursor) || rank(one.level) < rank(level) ||
+           one.message.find(search) == std::string::npos;
   });
   if (backward) std::reverse(all.begin(), all.end());
   json::array entries;

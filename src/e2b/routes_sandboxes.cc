@@ -36,7 +36,8 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   if (!size) {
     CO_TRY(snapshots, co_await find_snapshots(state, tenant, template_id_of(reference)));
     if (snapshots.empty())
-      co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id), "see what there is: GET /templates, or `space template ls`");
+      co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("template '{}' not found", wanted.template_id),
+                     "see what there is: GET /templates, or `space template ls`");
     if (wanted.settings.mounts.empty()) {  // as the sandbox had them that it was taken of
       CO_TRY(wanted.settings.mounts, co_await mounts_of_snapshot(state, tenant, snapshots.front().id));
     }
@@ -44,7 +45,8 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, tenant, wanted.settings.network));
   CO_TRY(std::string document, co_await network_of(state, wanted.settings, rules->bindings()));
   if (!size) {
-    CO_TRY(Sandbox made, co_await make_from(state, std::move(tenant), std::move(snapshots.front()), std::move(wanted), std::move(document)));
+    CO_TRY(Sandbox made,
+           co_await make_from(state, std::move(tenant), std::move(snapshots.front()), std::move(wanted), std::move(document)));
     rules->keep();
     co_return made;
   }
@@ -64,7 +66,8 @@ Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY(CreateBody wanted, read_create(body, usual_timeout_s, usual_secure));
   if (!wanted.settings.secure && !state.options.allow_unsecured)
-    co_return fail(ErrorKind::invalid_argument, "unsecured_refused", "this server makes secured sandboxes only", "leave secure: false out, or start the server with --e2b-allow-unsecured");
+    co_return fail(ErrorKind::invalid_argument, "unsecured_refused", "this server makes secured sandboxes only",
+                   "leave secure: false out, or start the server with --e2b-allow-unsecured");
   CO_TRY(std::string reference, template_reference(wanted.template_id));
   reference = resolve_alias(state, reference);
   CO_TRY(const Sandbox sandbox, co_await make(state, tenant_of(exchange), std::move(wanted), std::move(reference)));
@@ -103,7 +106,8 @@ Task<std::vector<Found>> matching(State& state, std::string tenant, const ListRe
     CO_TRY(const auto some, co_await state.parts.store.list_sandboxes(tenant, page, std::move(filter)));
     for (const Sandbox& sandbox : some) {
       if (sandbox.metadata.contains("space.build") || control::is_volume(sandbox)) continue;  // a template in the making
-      const bool running = is_running(sandbox.state) && !state.moving.contains(sandbox.id), paused = is_paused(sandbox.state) || (is_running(sandbox.state) && !running);
+      const bool running = is_running(sandbox.state) && !state.moving.contains(sandbox.id),
+                 paused = is_paused(sandbox.state) || (is_running(sandbox.state) && !running);
       if (!(running && request.running) && !(paused && request.paused)) continue;
       if (!request.template_id.empty() && template_id_of(sandbox.template_reference) != request.template_id) continue;
       CO_TRY(const auto settings, co_await settings_of(state, sandbox.id));
@@ -127,9 +131,11 @@ Task<> list(State& state, http::Exchange& exchange) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   };
   const auto place = [](const Found& f) { return std::pair(started_ms(f), f.sandbox.id); };
-  std::sort(all.begin(), all.end(), [&](const Found& a, const Found& b) { return request.ascending ? before(place(b), place(a)) : before(place(a), place(b)); });
+  std::sort(all.begin(), all.end(),
+            [&](const Found& a, const Found& b) { return request.ascending ? before(place(b), place(a)) : before(place(a), place(b)); });
   if (request.after)
-    std::erase_if(all, [&](const Found& f) { return request.ascending ? !before(place(f), *request.after) : !before(*request.after, place(f)); });
+    std::erase_if(
+        all, [&](const Found& f) { return request.ascending ? !before(place(f), *request.after) : !before(*request.after, place(f)); });
   json::array items;
   const std::size_t shown = std::min(request.limit, all.size());
   for (std::size_t i = 0; i < shown; ++i) items.push_back(render_listed(all[i]));

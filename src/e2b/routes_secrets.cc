@@ -12,7 +12,8 @@
 namespace space::e2b {
 namespace {
 
-constexpr std::size_t kMostMetadata = 32, kLongestKey = 128, kLongestText = 1024, kMetadataLimit = 8192, kMostSecrets = 100'000, kLongestValue = 8192;
+constexpr std::size_t kMostMetadata = 32, kLongestKey = 128, kLongestText = 1024, kMetadataLimit = 8192, kMostSecrets = 100'000,
+                      kLongestValue = 8192;
 constexpr std::string_view kIdPrefix = "sec_";
 
 struct SecretRecord {
@@ -22,7 +23,9 @@ struct SecretRecord {
 
 auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
 auto not_found(std::string_view name) {
-  return fail(ErrorKind::not_found, "secret_not_found", fmt::format("there is no secret '{}' of yours", is_utf8(name) ? name.substr(0, 80) : "?"), "see what there is: list the secrets");
+  return fail(ErrorKind::not_found, "secret_not_found",
+              fmt::format("there is no secret '{}' of yours", is_utf8(name) ? name.substr(0, 80) : "?"),
+              "see what there is: list the secrets");
 }
 
 Result<std::string> read_name(std::string_view text) {
@@ -30,13 +33,17 @@ Result<std::string> read_name(std::string_view text) {
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  if (out.empty() || out.size() > 64 || !plain(out[0]) || !std::all_of(out.begin(), out.end(), [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; }))
+  if (out.empty() || out.size() > 64 || !plain(out[0]) ||
+      !std::all_of(out.begin(), out.end(), [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; }))
     return invalid("a secret's name has 1 to 64 of letters, digits, dot, dash and underscore, and begins with a letter or digit");
-  if (out.starts_with(kIdPrefix) || is_of_header_rule(out)) return invalid(fmt::format("a secret's name cannot begin like '{}'", out.substr(0, 9)));
+  if (out.starts_with(kIdPrefix) || is_of_header_rule(out))
+    return invalid(fmt::format("a secret's name cannot begin like '{}'", out.substr(0, 9)));
   return out;
 }
 
-std::string id_of(const std::string& tenant, const std::string& name) { return std::string(kIdPrefix) + hex_encode(sha256(tenant + "/" + name)).substr(0, 24); }
+std::string id_of(const std::string& tenant, const std::string& name) {
+  return std::string(kIdPrefix) + hex_encode(sha256(tenant + "/" + name)).substr(0, 24);
+}
 std::string note_of(const std::string& tenant, const std::string& name) { return fmt::format("secret:{}:{}", tenant, name); }
 
 Task<std::vector<SecretRecord>> secrets_of(State& state, std::string tenant) {
@@ -83,8 +90,8 @@ Task<json::object> render(State& state, const std::string& tenant, const SecretR
     if (const json::object* kept = r.object("metadata")) metadata = *kept;
     CO_TRY_VOID(r.done());
   }
-  co_return json::object{{"secretID", id_of(tenant, secret.name)}, {"name", secret.name}, {"currentVersion", secret.version}, {"metadata", std::move(metadata)},
-                         {"createdAt", created}, {"updatedAt", secret.updated_at}};
+  co_return json::object{{"secretID", id_of(tenant, secret.name)}, {"name", secret.name},  {"currentVersion", secret.version},
+                         {"metadata", std::move(metadata)},        {"createdAt", created}, {"updatedAt", secret.updated_at}};
 }
 
 struct SecretBody {
@@ -97,7 +104,8 @@ Result<SecretBody> read_secret(const json::object& body, bool with_name) {
   SecretBody out;
   if (with_name) out.name = r.text("name", 1, 64);
   out.value = r.text("value", 1, kLongestValue);
-  if (const json::value* given = body.if_contains("metadata"); given && !given->is_null()) out.metadata = r.text_map("metadata", kMostMetadata, kLongestText);
+  if (const json::value* given = body.if_contains("metadata"); given && !given->is_null())
+    out.metadata = r.text_map("metadata", kMostMetadata, kLongestText);
   TRY_VOID(r.done());
   std::size_t size = 0;
   if (out.metadata)
@@ -109,7 +117,8 @@ Result<SecretBody> read_secret(const json::object& body, bool with_name) {
   return out;
 }
 
-Task<> put_note(State& state, const std::string& tenant, const std::string& name, const std::map<std::string, std::string>& metadata, std::string created) {
+Task<> put_note(State& state, const std::string& tenant, const std::string& name, const std::map<std::string, std::string>& metadata,
+                std::string created) {
   json::object shown;
   for (const auto& [key, value] : metadata) shown[key] = value;
   const json::object note{{"created_at", created}, {"metadata", std::move(shown)}};
@@ -123,7 +132,8 @@ Task<> create(State& state, http::Exchange& exchange) {
   CO_TRY(const std::string name, read_name(wanted.name));
   CO_TRY(const std::vector<SecretRecord> all, co_await secrets_of(state, tenant));
   if (std::any_of(all.begin(), all.end(), [&](const SecretRecord& one) { return one.name == name; }))
-    co_return fail(ErrorKind::conflict, "secret_exists", fmt::format("there is a secret '{}' already", name), "update it, or choose another name");
+    co_return fail(ErrorKind::conflict, "secret_exists", fmt::format("there is a secret '{}' already", name),
+                   "update it, or choose another name");
   // The note first: a secret without one has lost its metadata, a note without a secret is nothing.
   std::string created = rfc3339(state.parts.clock.wall_ms());
   CO_TRY_VOID(co_await put_note(state, tenant, name, wanted.metadata.value_or(std::map<std::string, std::string>()), std::move(created)));

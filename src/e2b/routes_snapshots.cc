@@ -1,5 +1,5 @@
-// Forks and snapshots. A snapshot is a native checkpoint, or without the memory a native snapshot of the disk, from which sandboxes boot: its id, or
-// the name that the client gave it, with ":default" where it has no tag.
+// Forks and snapshots. A snapshot is a native checkpoint, or without the memory a native snapshot of the disk, from which sandboxes boot:
+// its id, or the name that the client gave it, with ":default" where it has no tag.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,9 @@ json::object render(const Snapshot& snapshot) {
 
 Task<Found> find_running(State& state, const http::Exchange& exchange) {
   CO_TRY(Found found, co_await find(state, exchange));
-  if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused", found.sandbox.id), "connect to it first: that wakes it");
+  if (!found.running)
+    co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused", found.sandbox.id),
+                   "connect to it first: that wakes it");
   co_return found;
 }
 
@@ -56,7 +58,9 @@ Task<> create_snapshot(State& state, http::Exchange& exchange) {
     CO_TRY(const std::string reference, template_reference(given));
     snapshot.name = template_id_of(reference);
     const auto size = co_await state.parts.node.template_size(reference);
-    if (size) co_return fail(ErrorKind::conflict, "name_taken", fmt::format("there is a template of the name '{}'", snapshot.name), "choose another name");
+    if (size)
+      co_return fail(ErrorKind::conflict, "name_taken", fmt::format("there is a template of the name '{}'", snapshot.name),
+                     "choose another name");
   }
   CO_TRY(const Found found, co_await find_running(state, exchange));
   const OperationKind kind = memory ? OperationKind::checkpoint : OperationKind::snapshot;
@@ -84,7 +88,9 @@ Task<> list_snapshots(State& state, http::Exchange& exchange) {
   // The token is the id of the last one that was shown.
   if (const auto token = target.query_value("nextToken"); token && !token->empty()) {
     const auto seen = std::find_if(all.begin(), all.end(), [&](const Snapshot& one) { return one.id == *token; });
-    if (seen == all.end()) co_return fail(ErrorKind::invalid_argument, "invalid_request", "nextToken leads on from a snapshot that is not there", "list from the start");
+    if (seen == all.end())
+      co_return fail(ErrorKind::invalid_argument, "invalid_request", "nextToken leads on from a snapshot that is not there",
+                     "list from the start");
     all.erase(all.begin(), seen + 1);
   }
   json::array out;
@@ -102,7 +108,8 @@ Task<> delete_template(State& state, http::Exchange& exchange) {
   if (built) co_return co_await reply_empty(exchange);
   CO_TRY(const std::vector<Snapshot> found, co_await find_snapshots(state, tenant_of(exchange), wanted));
   if (found.empty())
-    co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("there is no snapshot '{}' of yours", wanted), "templates are removed with `space template rm`");
+    co_return fail(ErrorKind::not_found, "template_not_found", fmt::format("there is no snapshot '{}' of yours", wanted),
+                   "templates are removed with `space template rm`");
   for (const Snapshot& one : found) CO_TRY_VOID(co_await remove_snapshot(state, tenant_of(exchange), one.id));
   co_return co_await reply_empty(exchange);
 }
@@ -122,10 +129,13 @@ Task<json::object> make_child(State& state, std::string tenant, Snapshot from, C
   co_return json::object{{"sandbox", render_sandbox(child, *settings, tokens)}};
 }
 
-asio::awaitable<void> add_child(State& state, std::string tenant, Snapshot from, CreateBody wanted, std::string document, std::shared_ptr<Children> all) {
+asio::awaitable<void> add_child(State& state, std::string tenant, Snapshot from, CreateBody wanted, std::string document,
+                                std::shared_ptr<Children> all) {
   auto made = co_await make_child(state, std::move(tenant), std::move(from), std::move(wanted), std::move(document));
-  if (made) all->answers.push_back(std::move(*made));
-  else all->answers.push_back(json::object{{"error", error_body(made.error())}});
+  if (made)
+    all->answers.push_back(std::move(*made));
+  else
+    all->answers.push_back(json::object{{"error", error_body(made.error())}});
   --all->left;
   all->done.notify_all();
 }

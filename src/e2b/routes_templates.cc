@@ -27,13 +27,27 @@ std::string build_id(std::string_view digest) {
 Result<json::object> render(const json::object& release) {
   JsonReader r(release, "template");
   r.ignore_unknown();
-  const std::string name = r.text("name", 1, 128), tag = r.text("tag", 0, 128, ""), digest = r.text("digest", 1, 128), created = r.text("created_at", 1, 40);
-  const std::int64_t cpus = r.number("cpus", 1, 1024, 1), memory = r.number("memory_mib", 1, 1 << 24, 512), disk = r.number("disk_mib", 1, 1 << 28, 4096);
+  const std::string name = r.text("name", 1, 128), tag = r.text("tag", 0, 128, ""), digest = r.text("digest", 1, 128),
+                    created = r.text("created_at", 1, 40);
+  const std::int64_t cpus = r.number("cpus", 1, 1024, 1), memory = r.number("memory_mib", 1, 1 << 24, 512),
+                     disk = r.number("disk_mib", 1, 1 << 28, 4096);
   TRY_VOID(r.done());
   const std::string id = template_id_of(fmt::format("{}:{}", name, tag));
-  return json::object{{"templateID", id},       {"buildID", build_id(digest)}, {"cpuCount", cpus},        {"memoryMB", memory},         {"diskSizeMB", disk},
-                      {"public", true},         {"aliases", json::array{id}},  {"names", json::array{id}}, {"createdAt", created},       {"updatedAt", created},
-                      {"createdBy", nullptr},   {"lastSpawnedAt", nullptr},    {"spawnCount", 0},         {"buildCount", 1},            {"envdVersion", kEnvdVersion},
+  return json::object{{"templateID", id},
+                      {"buildID", build_id(digest)},
+                      {"cpuCount", cpus},
+                      {"memoryMB", memory},
+                      {"diskSizeMB", disk},
+                      {"public", true},
+                      {"aliases", json::array{id}},
+                      {"names", json::array{id}},
+                      {"createdAt", created},
+                      {"updatedAt", created},
+                      {"createdBy", nullptr},
+                      {"lastSpawnedAt", nullptr},
+                      {"spawnCount", 0},
+                      {"buildCount", 1},
+                      {"envdVersion", kEnvdVersion},
                       {"buildStatus", "ready"}};
 }
 
@@ -95,8 +109,6 @@ void add_template_routes(State& state) {
   add(state, "GET", "/templates/aliases/{alias}", alias);
 }
 
-void add_missing_routes(State& state) {
-  add(state, "GET", "/teams", missing<kTeams>);
-}
+void add_missing_routes(State& state) { add(state, "GET", "/teams", missing<kTeams>); }
 
 }  // namespace space::e2b

@@ -33,7 +33,8 @@ Task<> create(State& state, http::Exchange& exchange) {
 Task<> list(State& state, http::Exchange& exchange) {
   CO_TRY(const std::vector<Sandbox> all, co_await volumes_of(state, tenant_of(exchange), ""));
   json::array out;
-  for (const Sandbox& volume : all) out.push_back(json::object{{"volumeID", volume.id}, {"name", volume.metadata.at(control::kVolumeName)}});
+  for (const Sandbox& volume : all)
+    out.push_back(json::object{{"volumeID", volume.id}, {"name", volume.metadata.at(control::kVolumeName)}});
   co_return co_await reply(exchange, 200, out);
 }
 
@@ -91,7 +92,8 @@ Task<> list_folder(State& state, http::Exchange& exchange) {
   CO_TRY(const http::Response answer, co_await ask(state, exchange, "dir"));
   CO_TRY(const json::object body, parse_json_object(answer.body, kAnswerLimit));
   const json::value* entries = body.if_contains("entries");
-  if (!entries || !entries->is_array()) co_return fail(ErrorKind::unavailable, "agent_not_answering", "the volume does not tell what is in it");
+  if (!entries || !entries->is_array())
+    co_return fail(ErrorKind::unavailable, "agent_not_answering", "the volume does not tell what is in it");
   co_return co_await reply(exchange, 200, *entries);
 }
 
@@ -102,7 +104,9 @@ Task<> file(State& state, http::Exchange& exchange) {
   options.drop_prefix = "Space-";
   for (const char* name : {"Authorization", "Cookie", "X-API-KEY"}) options.drop_headers.emplace_back(name);
   options.set_headers.set("Space-Tenant", tenant_of(exchange));
-  options.other_words = [](const http::Response& answer) -> std::optional<http::Response> { return error_answer(http::error_from_response(answer.status, answer.body)); };
+  options.other_words = [](const http::Response& answer) -> std::optional<http::Response> {
+    return error_answer(http::error_from_response(answer.status, answer.body));
+  };
   co_return co_await http::forward(exchange, state.parts.node.forwarding(), std::move(options));
 }
 

@@ -41,7 +41,9 @@ class Moving {
 }  // namespace
 
 bool is_running(SandboxState state) { return state == SandboxState::running; }
-bool is_paused(SandboxState state) { return state == SandboxState::paused || state == SandboxState::suspended || state == SandboxState::stopped; }
+bool is_paused(SandboxState state) {
+  return state == SandboxState::paused || state == SandboxState::suspended || state == SandboxState::stopped;
+}
 
 Task<std::shared_ptr<const Settings>> settings_of(State& state, std::string id) {
   if (const auto known = state.known.find(id); known != state.known.end()) co_return known->second;
@@ -89,7 +91,8 @@ Task<control::Sandbox> change(State& state, std::string tenant, std::string id, 
   if (!is_finished(over.state)) {
     CO_TRY(over, co_await state.parts.engine.wait(tenant, over.id, kPatience));
   }
-  if (!is_finished(over.state)) co_return fail(ErrorKind::unavailable, "operation_slow", "the operation takes longer than a request may", "ask again in a while");
+  if (!is_finished(over.state))
+    co_return fail(ErrorKind::unavailable, "operation_slow", "the operation takes longer than a request may", "ask again in a while");
   if (over.state != OperationState::succeeded)
     co_return fail(over.error.value_or(Error{ErrorKind::internal, "operation_failed", "the operation failed", ""}));
   if (kind == OperationKind::remove) co_return std::move(accepted.sandbox);
@@ -101,8 +104,10 @@ Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody
   sandbox.metadata = std::move(wanted.metadata);
   sandbox.time_limit_s = wanted.settings.timeout_s;
   sandbox.created_ms = state.parts.clock.wall_ms();
-  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1, sandbox.egress};
-  json::object env{{"E2B_SANDBOX", "true"}, {"E2B_SANDBOX_ID", sandbox.id}, {"E2B_TEMPLATE_ID", template_id_of(sandbox.template_reference)}};
+  const control::EgressSettings network{sandbox.id, sandbox.tenant, sandbox.lineage.empty() ? sandbox.id : sandbox.lineage, 1,
+                                        sandbox.egress};
+  json::object env{
+      {"E2B_SANDBOX", "true"}, {"E2B_SANDBOX_ID", sandbox.id}, {"E2B_TEMPLATE_ID", template_id_of(sandbox.template_reference)}};
   for (const auto& [name, value] : wanted.env) env[name] = value;
   control::Operation operation;
   operation.id = new_id();
@@ -118,10 +123,12 @@ Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody
   CO_TRY(control::Accepted accepted, co_await state.parts.engine.create(std::move(sandbox), std::move(operation), std::nullopt));
   // A gateway that does not take it now is told again, and allows nothing until then.
   if (state.parts.egress && !network.document.empty())
-    if (auto told = co_await state.parts.egress->put(network); !told) log::warn("egress.policy_not_applied", {{"sandbox", network.sandbox}, {"error", told.error()}});
+    if (auto told = co_await state.parts.egress->put(network); !told)
+      log::warn("egress.policy_not_applied", {{"sandbox", network.sandbox}, {"error", told.error()}});
   CO_TRY(const control::Operation over, co_await state.parts.engine.wait(accepted.sandbox.tenant, accepted.operation.id, kPatience));
   if (over.state != OperationState::succeeded)
-    co_return fail(over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));
+    co_return fail(
+        over.error.value_or(Error{ErrorKind::unavailable, "operation_slow", "the sandbox was not ready in time", "ask again in a while"}));
   if (!mounts.empty()) {
     auto mounted = co_await mount_volumes(state, accepted.sandbox, mounts);
     if (!mounted) {
@@ -136,7 +143,8 @@ Task<control::Sandbox> launch(State& state, control::Sandbox sandbox, CreateBody
 Task<> pause(State& state, Found found, bool memory) {
   if (state.moving.contains(found.sandbox.id)) {
     CO_TRY(found, co_await find(state, found.sandbox.tenant, found.sandbox.id));
-    if (!found.running) co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused already", found.sandbox.id));
+    if (!found.running)
+      co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused already", found.sandbox.id));
   }
   const Moving moving(state, found.sandbox.id);
   Settings settings = *found.settings;
@@ -155,7 +163,8 @@ Task<Found> wake(State& state, Found found, bool memory) {
   Settings settings = *found.settings;
   settings.started_ms = state.parts.clock.wall_ms();
   settings.paused_ms = 0;
-  CO_TRY(found.sandbox, co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::wake : OperationKind::start));
+  CO_TRY(found.sandbox,
+         co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::wake : OperationKind::start));
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY(found.settings, co_await settings_of(state, found.sandbox.id));
   found.running = true;

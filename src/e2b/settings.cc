@@ -5,9 +5,10 @@
 namespace space::e2b {
 
 std::string encode(const Settings& s) {
-  json::object out{{"secure", s.secure},         {"auto_pause", s.auto_pause},   {"pause_memory", s.pause_memory}, {"auto_resume", s.auto_resume},
-                   {"timeout_s", s.timeout_s},   {"started_ms", s.started_ms},   {"paused_ms", s.paused_ms},       {"public_traffic", s.public_traffic},
-                   {"mask_host", s.mask_host},   {"network", s.network}};
+  json::object out{{"secure", s.secure},           {"auto_pause", s.auto_pause},         {"pause_memory", s.pause_memory},
+                   {"auto_resume", s.auto_resume}, {"timeout_s", s.timeout_s},           {"started_ms", s.started_ms},
+                   {"paused_ms", s.paused_ms},     {"public_traffic", s.public_traffic}, {"mask_host", s.mask_host},
+                   {"network", s.network}};
   if (s.internet) out["internet"] = *s.internet;
   if (!s.mounts.empty()) out["mounts"] = encode_mounts(s.mounts);
   return json::serialize(out);
@@ -43,7 +44,9 @@ Result<Settings> decode_settings(std::string_view text) {
 
 bool speaks_tls(const Settings& settings, std::uint16_t port) {
   const json::value* ports = settings.network.if_contains("httpsPorts");
-  return ports && ports->is_array() && std::any_of(ports->get_array().begin(), ports->get_array().end(), [port](const json::value& one) { return one.is_int64() && one.get_int64() == port; });
+  return ports && ports->is_array() && std::any_of(ports->get_array().begin(), ports->get_array().end(), [port](const json::value& one) {
+           return one.is_int64() && one.get_int64() == port;
+         });
 }
 
 json::array encode_mounts(const std::vector<VolumeMount>& mounts) {

@@ -11,7 +11,7 @@
 
 namespace space::e2b {
 
-inline constexpr std::size_t kMostMounts = 16;  // of a sandbox
+inline constexpr std::size_t kMostMounts = 16;     // of a sandbox
 inline constexpr std::uint16_t kEnvdPort = 49983;  // of the in-sandbox protocol; all others are the guest's own servers
 
 // A volume in a sandbox.
@@ -21,18 +21,18 @@ struct VolumeMount {
 };
 
 struct Settings {
-  bool made_here = false;       // through E2B's API
-  bool secure = true;           // files and processes need the sandbox's token
-  bool auto_pause = false;      // at the end of its time it is paused, else deleted
-  bool pause_memory = true;     // with auto_pause: memory is kept
-  bool auto_resume = false;     // traffic wakes it
+  bool made_here = false;        // through E2B's API
+  bool secure = true;            // files and processes need the sandbox's token
+  bool auto_pause = false;       // at the end of its time it is paused, else deleted
+  bool pause_memory = true;      // with auto_pause: memory is kept
+  bool auto_resume = false;      // traffic wakes it
   std::int64_t timeout_s = 300;  // of its create: what traffic that wakes it gives it anew
-  std::int64_t started_ms = 0;  // its last run
-  std::int64_t paused_ms = 0;   // 0: not paused through this API
+  std::int64_t started_ms = 0;   // its last run
+  std::int64_t paused_ms = 0;    // 0: not paused through this API
   std::optional<bool> internet;  // allow_internet_access, when it was given
-  bool public_traffic = true;   // ports need no token
-  std::string mask_host;        // the Host that its servers see, with ${PORT}; "": as sent
-  json::object network;         // as it is shown: no secrets
+  bool public_traffic = true;    // ports need no token
+  std::string mask_host;         // the Host that its servers see, with ${PORT}; "": as sent
+  json::object network;          // as it is shown: no secrets
   std::vector<VolumeMount> mounts;
 };
 

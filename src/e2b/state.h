@@ -28,7 +28,7 @@ struct State {
   Parts parts;
   Options options;
   http::Router router;
-  Sha256 link_key{};  // proves links for uploads; of this process
+  Sha256 link_key{};                                             // proves links for uploads; of this process
   std::map<std::string, std::shared_ptr<const Settings>> known;  // by sandbox; what the store has too
   std::set<std::string> moving;                                  // sandboxes that are being paused or woken
   Signal moved;                                                  // one of them is not any more
@@ -68,20 +68,20 @@ Task<Tokens> tokens_of(State& state, const control::Sandbox& sandbox);
 const std::string& tenant_of(const http::Exchange& exchange);
 Task<> reply(http::Exchange& exchange, int status, const json::value& body);
 Task<> reply_empty(http::Exchange& exchange);  // 204
-json::object error_body(const Error& error);      // {"code","message","error_code"}
+json::object error_body(const Error& error);   // {"code","message","error_code"}
 http::Response error_answer(const Error& error);
 
 // The routes, by subject.
 void add_sandbox_routes(State& state);
 void add_lifecycle_routes(State& state);
-void add_snapshot_routes(State& state);   // snapshots, forks
+void add_snapshot_routes(State& state);  // snapshots, forks
 void add_figure_routes(State& state);    // metrics
 void add_log_routes(State& state);
 void add_secret_routes(State& state);
 void add_template_routes(State& state);
 void add_volume_routes(State& state);
 void add_build_routes(State& state);
-void add_missing_routes(State& state);   // what E2B has and this server has not
+void add_missing_routes(State& state);  // what E2B has and this server has not
 using Handler = Task<> (*)(State&, http::Exchange&);
 void add(State& state, std::string_view method, std::string_view pattern, Handler handler);
 

@@ -46,7 +46,8 @@ bool has_headers(const http::Exchange& exchange) { return exchange.headers().has
 // The label in front of ".<domain>": "" when the host is another one.
 std::string_view label_of(const State& state, std::string_view host) {
   const std::string& domain = state.options.domain;
-  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain) || host[host.size() - domain.size() - 1] != '.') return {};
+  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain) || host[host.size() - domain.size() - 1] != '.')
+    return {};
   const std::string_view label = host.substr(0, host.size() - domain.size() - 1);
   return label.find('.') == std::string_view::npos ? label : std::string_view();
 }
@@ -99,7 +100,8 @@ const char* why_unreachable(const http::Response& answer, std::uint16_t port) {
   const json::value *code = problem->if_contains("code"), *detail = problem->if_contains("detail");
   if (!code || !detail || !detail->is_string()) return nullptr;
   const std::string_view words = detail->get_string();
-  if (*code == json::value("port_closed") && words == fmt::format("nothing in the sandbox listens on port {}", port)) return "The sandbox is running but port is not open";
+  if (*code == json::value("port_closed") && words == fmt::format("nothing in the sandbox listens on port {}", port))
+    return "The sandbox is running but port is not open";
   if (*code == json::value("port_no_tls") && words.starts_with(fmt::format("the server on port {} began no TLS connection", port)))
     return "The sandbox is running but port does not speak TLS, which httpsPorts says it does";
   return nullptr;
@@ -120,12 +122,14 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
     options.set_headers.set("Space-Port-Access", "public");
   } else {
     CO_TRY(const Tokens tokens, co_await tokens_of(state, found.sandbox));
-    if (!equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic)) co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", to);
+    if (!equal_constant_time(exchange.headers().get(kTrafficHeader), tokens.traffic))
+      co_return co_await refuse(exchange, 403, "The traffic access token is missing or wrong", to);
     options.set_headers.set("Space-Traffic-Token", tokens.traffic);
   }
   // A key of this server's that a client sends along is not the guest's to see.
   const std::string_view authorization = exchange.headers().get("Authorization");
-  if (const std::size_t space = authorization.find(' '); space != authorization.npos && http::equal_no_case(authorization.substr(0, space), "Bearer")) {
+  if (const std::size_t space = authorization.find(' ');
+      space != authorization.npos && http::equal_no_case(authorization.substr(0, space), "Bearer")) {
     std::string secret(authorization.substr(space + 1));
     const auto ours = co_await state.parts.authenticate(std::move(secret), control::Scope::read);
     if (ours) options.drop_headers.emplace_back("Authorization");
@@ -216,7 +220,10 @@ Task<> carry_traffic(State& state, http::Exchange& exchange) {
   if (!(*found)->running) {
     const auto may = co_await may_wake(state, exchange, **found, to->port);
     if (!may) co_return co_await exchange.reply(error_answer(may.error()));
-    if (!*may) co_return co_await refuse(exchange, 403, to->port == kEnvdPort ? "The access token is missing or wrong" : "The traffic access token is missing or wrong", *to);
+    if (!*may)
+      co_return co_await refuse(
+          exchange, 403, to->port == kEnvdPort ? "The access token is missing or wrong" : "The traffic access token is missing or wrong",
+          *to);
     auto woken = co_await awake(state, std::move(**found));
     if (!woken) co_return co_await exchange.reply(error_answer(woken.error()));
     **found = std::move(*woken);

@@ -26,7 +26,8 @@ constexpr std::string_view kTokenPrefix = "vol_";
 
 auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
 auto not_found(const std::string& id) {
-  return fail(ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume '{}' of yours", is_utf8(id) ? id.substr(0, 80) : "?"), "see what there is: list the volumes");
+  return fail(ErrorKind::not_found, "volume_not_found",
+              fmt::format("there is no volume '{}' of yours", is_utf8(id) ? id.substr(0, 80) : "?"), "see what there is: list the volumes");
 }
 
 std::string note_of(const std::string& snapshot) { return "mounts-of-snapshot:" + snapshot; }
@@ -86,7 +87,8 @@ Task<> wake_volume(State& state, Sandbox volume) {
     if (is_running(volume.state)) co_return Result<>();
     // Somebody else may be at it, which is as good.
     if (volume.state != SandboxState::creating) {
-      auto woken = co_await change(state, volume.tenant, volume.id, volume.state == SandboxState::ended ? OperationKind::start : OperationKind::wake);
+      auto woken = co_await change(state, volume.tenant, volume.id,
+                                   volume.state == SandboxState::ended ? OperationKind::start : OperationKind::wake);
       if (woken) co_return Result<>();
       last = fail(std::move(woken).error());
       log::info("e2b.volume_not_woken", {{"volume", volume.id}, {"error", last.error()}});
@@ -105,13 +107,16 @@ Task<std::string> volume_token(State& state, const Sandbox& volume) {
 Task<> admit_to_volume(State& state, http::Exchange& exchange, std::string token) {
   const auto& path = exchange.target().segments;
   const std::string id = path.size() > 1 ? path[1] : "";
-  if (token.empty()) co_return fail(ErrorKind::unauthenticated, "token_missing", "this request needs the volume's token in the header Authorization", "connect to the volume: the SDK then sends it");
+  if (token.empty())
+    co_return fail(ErrorKind::unauthenticated, "token_missing", "this request needs the volume's token in the header Authorization",
+                   "connect to the volume: the SDK then sends it");
   if (!is_id(id)) co_return not_found(id);
   auto found = co_await state.parts.store.find_any_sandbox(id);
   if (!found && found.error().kind != ErrorKind::not_found) co_return fail(std::move(found).error());
   if (!found || !control::is_volume_there(*found)) co_return not_found(id);
   CO_TRY(const std::string wanted, co_await volume_token(state, *found));
-  if (!equal_constant_time(token, wanted)) co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is not the token of this volume", "connect to the volume anew");
+  if (!equal_constant_time(token, wanted))
+    co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is not the token of this volume", "connect to the volume anew");
   exchange.attributes["tenant"] = found->tenant;
   co_return Result<>();
 }
@@ -120,7 +125,9 @@ Task<> find_mounts(State& state, std::string tenant, std::vector<VolumeMount>& m
   for (VolumeMount& mount : mounts) {
     CO_TRY(const auto found, co_await volumes_of(state, tenant, mount.name));
     if (found.empty())
-      co_return fail(ErrorKind::invalid_argument, "volume_not_found", fmt::format("there is no volume '{}' of yours", is_utf8(mount.name) ? mount.name.substr(0, 80) : "?"), "create it first");
+      co_return fail(ErrorKind::invalid_argument, "volume_not_found",
+                     fmt::format("there is no volume '{}' of yours", is_utf8(mount.name) ? mount.name.substr(0, 80) : "?"),
+                     "create it first");
     mount.volume = found.front().id;
   }
   co_return Result<>();

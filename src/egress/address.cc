@@ -16,15 +16,42 @@ struct Special {
 };
 // IANA IPv4 and IPv6 special-purpose address registries; metadata addresses of the known clouds come first so that they are named.
 constexpr Special kSpecial[] = {
-    {"169.254.169.254/32", "metadata"}, {"169.254.170.2/32", "metadata"}, {"100.100.100.200/32", "metadata"}, {"168.63.129.16/32", "metadata"},
-    {"192.0.0.192/32", "metadata"}, {"fd00:ec2::254/128", "metadata"}, {"fd20:ce::254/128", "metadata"},
-    {"0.0.0.0/8", "this-network"}, {"10.0.0.0/8", "private"}, {"100.64.0.0/10", "shared"}, {"127.0.0.0/8", "loopback"},
-    {"169.254.0.0/16", "link-local"}, {"172.16.0.0/12", "private"}, {"192.0.0.0/24", "reserved"}, {"192.0.2.0/24", "documentation"},
-    {"192.88.99.0/24", "tunnel"}, {"192.168.0.0/16", "private"}, {"198.18.0.0/15", "synthetic"}, {"198.51.100.0/24", "documentation"},
-    {"203.0.113.0/24", "documentation"}, {"224.0.0.0/4", "multicast"}, {"240.0.0.0/4", "reserved"},
-    {"::/128", "unspecified"}, {"::1/128", "loopback"}, {"64:ff9b::/96", "tunnel"}, {"64:ff9b:1::/48", "tunnel"}, {"100::/64", "discard"},
-    {"2001::/23", "tunnel"}, {"2001:db8::/32", "documentation"}, {"2002::/16", "tunnel"}, {"3fff::/20", "documentation"}, {"5f00::/16", "reserved"},
-    {"fc00::/7", "private"}, {"fe80::/10", "link-local"}, {"fec0::/10", "private"}, {"ff00::/8", "multicast"},
+    {"169.254.169.254/32", "metadata"},
+    {"169.254.170.2/32", "metadata"},
+    {"100.100.100.200/32", "metadata"},
+    {"168.63.129.16/32", "metadata"},
+    {"192.0.0.192/32", "metadata"},
+    {"fd00:ec2::254/128", "metadata"},
+    {"fd20:ce::254/128", "metadata"},
+    {"0.0.0.0/8", "this-network"},
+    {"10.0.0.0/8", "private"},
+    {"100.64.0.0/10", "shared"},
+    {"127.0.0.0/8", "loopback"},
+    {"169.254.0.0/16", "link-local"},
+    {"172.16.0.0/12", "private"},
+    {"192.0.0.0/24", "reserved"},
+    {"192.0.2.0/24", "documentation"},
+    {"192.88.99.0/24", "tunnel"},
+    {"192.168.0.0/16", "private"},
+    {"198.18.0.0/15", "synthetic"},
+    {"198.51.100.0/24", "documentation"},
+    {"203.0.113.0/24", "documentation"},
+    {"224.0.0.0/4", "multicast"},
+    {"240.0.0.0/4", "reserved"},
+    {"::/128", "unspecified"},
+    {"::1/128", "loopback"},
+    {"64:ff9b::/96", "tunnel"},
+    {"64:ff9b:1::/48", "tunnel"},
+    {"100::/64", "discard"},
+    {"2001::/23", "tunnel"},
+    {"2001:db8::/32", "documentation"},
+    {"2002::/16", "tunnel"},
+    {"3fff::/20", "documentation"},
+    {"5f00::/16", "reserved"},
+    {"fc00::/7", "private"},
+    {"fe80::/10", "link-local"},
+    {"fec0::/10", "private"},
+    {"ff00::/8", "multicast"},
 };
 
 }  // namespace
@@ -73,7 +100,8 @@ Result<Cidr> Cidr::parse(std::string_view text) {
     const std::string_view number = text.substr(slash + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bits);
     if (error != std::errc() || end != number.data() + number.size() || bits < 0 || bits > width)
-      return fail(ErrorKind::invalid_argument, "invalid_cidr", fmt::format("'{}' is not a range such as 203.0.113.0/24", text.substr(0, 64)));
+      return fail(ErrorKind::invalid_argument, "invalid_cidr",
+                  fmt::format("'{}' is not a range such as 203.0.113.0/24", text.substr(0, 64)));
   }
   cidr.bits_ = bits + (128 - width);
   for (int i = cidr.bits_; i < 128; ++i)

@@ -20,7 +20,8 @@ constexpr std::size_t kMostUnwritten = 32 << 20;
 
 void rotate(const fs::path& file, int files) {
   std::error_code ignored;
-  for (int i = files - 1; i >= 1; --i) fs::rename(i == 1 ? file : fs::path(fmt::format("{}.{}", file.string(), i - 1)), fmt::format("{}.{}", file.string(), i), ignored);
+  for (int i = files - 1; i >= 1; --i)
+    fs::rename(i == 1 ? file : fs::path(fmt::format("{}.{}", file.string(), i - 1)), fmt::format("{}.{}", file.string(), i), ignored);
 }
 
 Result<> append_to(const fs::path& file, const std::string& text, std::uint64_t most, int files) {
@@ -35,7 +36,11 @@ Result<> append_to(const fs::path& file, const std::string& text, std::uint64_t 
 }  // namespace
 
 AuditLog::AuditLog(asio::any_io_executor executor, BlockingPool& disk, fs::path folder, const Clock& clock, Options options)
-    : disk_(disk), folder_(std::move(folder)), clock_(clock), options_(options), appended_(std::move(executor)),
+    : disk_(disk),
+      folder_(std::move(folder)),
+      clock_(clock),
+      options_(options),
+      appended_(std::move(executor)),
       sequence_(static_cast<std::uint64_t>(clock.wall_ms()) * 1000) {}
 
 void AuditLog::append(const std::string& tenant, json::object event) {
@@ -55,12 +60,19 @@ void AuditLog::append(const std::string& tenant, json::object event) {
   entry.text = json::serialize(line);
   if (entry.text.size() > kLongestLine) {
     entry.kind = "security";
-    const json::object instead{{"sequence", entry.sequence}, {"time", line["time"]}, {"tenant", tenant}, {"sandbox", entry.sandbox},
-                               {"kind", entry.kind}, {"verdict", "error"}, {"reason", "a worker sent an event that is too long for the log"}};
+    const json::object instead{{"sequence", entry.sequence},
+                               {"time", line["time"]},
+                               {"tenant", tenant},
+                               {"sandbox", entry.sandbox},
+                               {"kind", entry.kind},
+                               {"verdict", "error"},
+                               {"reason", "a worker sent an event that is too long for the log"}};
     entry.text = json::serialize(instead);
   }
-  if (unwritten_.size() + entry.text.size() < kMostUnwritten) unwritten_.append(entry.text).push_back('\n');
-  else ++lost_;
+  if (unwritten_.size() + entry.text.size() < kMostUnwritten)
+    unwritten_.append(entry.text).push_back('\n');
+  else
+    ++lost_;
   bytes_ += entry.text.size();
   entries_.push_back(std::move(entry));
   while (entries_.size() > options_.most_entries || bytes_ > options_.most_bytes) {
@@ -71,7 +83,8 @@ void AuditLog::append(const std::string& tenant, json::object event) {
 }
 
 const AuditEntry* AuditLog::after(std::uint64_t sequence) const {
-  const auto found = std::upper_bound(entries_.begin(), entries_.end(), sequence, [](std::uint64_t s, const AuditEntry& e) { return s < e.sequence; });
+  const auto found =
+      std::upper_bound(entries_.begin(), entries_.end(), sequence, [](std::uint64_t s, const AuditEntry& e) { return s < e.sequence; });
   return found == entries_.end() ? nullptr : &*found;
 }
 

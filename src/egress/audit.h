@@ -15,16 +15,16 @@ namespace space::egress {
 struct AuditEntry {
   std::uint64_t sequence = 0;  // grows, also over restarts; not without gaps
   std::string tenant, sandbox, kind;
-  std::string text;            // the event as JSON, with sequence, time and tenant
+  std::string text;  // the event as JSON, with sequence, time and tenant
 };
 
 // Belongs to the parent's loop; files are written by a pool.
 class AuditLog {
  public:
   struct Options {
-    std::size_t most_entries = 20'000;       // in memory
+    std::size_t most_entries = 20'000;  // in memory
     std::size_t most_bytes = 16 << 20;
-    std::uint64_t file_bytes = 64 << 20;     // then audit.log becomes audit.log.1, and so on
+    std::uint64_t file_bytes = 64 << 20;  // then audit.log becomes audit.log.1, and so on
     int files = 8;
   };
   AuditLog(asio::any_io_executor executor, BlockingPool& disk, std::filesystem::path folder, const Clock& clock, Options options);

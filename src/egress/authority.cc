@@ -26,8 +26,8 @@ using Bio = std::unique_ptr<BIO, With<BIO_free>>;
 constexpr std::size_t kReadAhead = 3 * (SSL3_RT_MAX_ENCRYPTED_LENGTH + SSL3_RT_HEADER_LENGTH);
 constexpr long kDay = 24 * 3600;
 constexpr long kAuthorityDays = 3650;
-constexpr long kLeafDays = 60;   // the guest's clock may be ahead of ours
-constexpr long kBackDays = 7;    // or behind
+constexpr long kLeafDays = 60;                   // the guest's clock may be ahead of ours
+constexpr long kBackDays = 7;                    // or behind
 constexpr std::chrono::hours kLeafLife{24 * 7};  // then a new one is made
 
 tl::unexpected<Error> broken(std::string_view what) {
@@ -53,7 +53,8 @@ bool set_basics(X509* certificate, EVP_PKEY* key, long from_s, long until_s) {
 }
 
 bool add_name(X509_NAME* name, const char* field, const std::string& value) {
-  return X509_NAME_add_entry_by_txt(name, field, MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(value.data()), static_cast<int>(value.size()), -1, 0) == 1;
+  return X509_NAME_add_entry_by_txt(name, field, MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(value.data()),
+                                    static_cast<int>(value.size()), -1, 0) == 1;
 }
 
 void harden(SSL_CTX* context) {
@@ -67,7 +68,8 @@ void harden(SSL_CTX* context) {
 }
 
 // Only what the upstream speaks was decided before; a client that does not offer it gets no protocol and takes HTTP/1.1.
-int choose_protocol(SSL* ssl, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned offered_length, void*) {
+int choose_protocol(SSL* ssl, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned offered_length,
+                    void*) {
   const auto* wanted = static_cast<const std::string*>(SSL_get_app_data(ssl));
   if (!wanted || wanted->empty()) return SSL_TLSEXT_ERR_NOACK;
   for (unsigned at = 0; at < offered_length; at += 1U + offered[at]) {
@@ -95,12 +97,15 @@ int app_data_index() {
 Result<MadeAuthority> make_authority(const std::string& lineage) {
   const Key key(EVP_EC_gen("P-256"));
   const Certificate certificate(X509_new());
-  if (!key || !certificate || !set_basics(certificate.get(), key.get(), -kBackDays * kDay, kAuthorityDays * kDay)) return broken("make an authority");
+  if (!key || !certificate || !set_basics(certificate.get(), key.get(), -kBackDays * kDay, kAuthorityDays * kDay))
+    return broken("make an authority");
   X509_NAME* name = X509_get_subject_name(certificate.get());
-  if (!add_name(name, "O", "SPACE egress gateway") || !add_name(name, "CN", "SPACE CA of " + lineage) || X509_set_issuer_name(certificate.get(), name) != 1 ||
+  if (!add_name(name, "O", "SPACE egress gateway") || !add_name(name, "CN", "SPACE CA of " + lineage) ||
+      X509_set_issuer_name(certificate.get(), name) != 1 ||
       !extension(certificate.get(), certificate.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0") ||
       !extension(certificate.get(), certificate.get(), NID_key_usage, "critical,keyCertSign") ||
-      !extension(certificate.get(), certificate.get(), NID_subject_key_identifier, "hash") || X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0)
+      !extension(certificate.get(), certificate.get(), NID_subject_key_identifier, "hash") ||
+      X509_sign(certificate.get(), key.get(), EVP_sha256()) == 0)
     return broken("sign an authority");
   MadeAuthority made;
   const Bio out(BIO_new(BIO_s_mem()));
@@ -141,7 +146,8 @@ Result<std::shared_ptr<Authority>> Authority::load(const std::string& certificat
   state->key.reset(d2i_AutoPrivateKey(nullptr, &der, static_cast<long>(key_der.view().size())));
   state->leaf_key.reset(EVP_EC_gen("P-256"));
   state->context.reset(SSL_CTX_new(TLS_server_method()));
-  if (!state->certificate || !state->key || !state->leaf_key || !state->context || X509_check_private_key(state->certificate.get(), state->key.get()) != 1)
+  if (!state->certificate || !state->key || !state->leaf_key || !state->context ||
+      X509_check_private_key(state->certificate.get(), state->key.get()) != 1)
     return broken("load an authority");
   harden(state->context.get());
   SSL_CTX_set_num_tickets(state->context.get(), 0);
@@ -152,10 +158,12 @@ Result<std::shared_ptr<Authority>> Authority::load(const std::string& certificat
 Result<> Authority::sign(const std::string& name) {
   State& s = *state_;
   Certificate certificate(X509_new());
-  if (!certificate || !set_basics(certificate.get(), s.leaf_key.get(), -kBackDays * kDay, kLeafDays * kDay)) return broken("make a certificate");
+  if (!certificate || !set_basics(certificate.get(), s.leaf_key.get(), -kBackDays * kDay, kLeafDays * kDay))
+    return broken("make a certificate");
   X509_NAME* subject = X509_get_subject_name(certificate.get());
   // A common name has at most 64 bytes (RFC 5280, ub-common-name); clients look at the alternative name.
-  if ((name.size() <= 64 && !add_name(subject, "CN", name)) || X509_set_issuer_name(certificate.get(), X509_get_subject_name(s.certificate.get())) != 1 ||
+  if ((name.size() <= 64 && !add_name(subject, "CN", name)) ||
+      X509_set_issuer_name(certificate.get(), X509_get_subject_name(s.certificate.get())) != 1 ||
       !extension(certificate.get(), s.certificate.get(), NID_basic_constraints, "critical,CA:FALSE") ||
       !extension(certificate.get(), s.certificate.get(), NID_key_usage, "critical,digitalSignature") ||
       !extension(certificate.get(), s.certificate.get(), NID_ext_key_usage, "serverAuth") ||
@@ -187,10 +195,12 @@ Result<SslPtr> Authority::accept(const std::string& name, const std::string& pro
     s.recent.splice(s.recent.begin(), s.recent, found->second.place);
   }
   SslPtr ssl(SSL_new(s.context.get()));
-  if (!ssl || SSL_use_certificate(ssl.get(), found->second.certificate.get()) != 1 || SSL_use_PrivateKey(ssl.get(), s.leaf_key.get()) != 1) return broken("start TLS");
+  if (!ssl || SSL_use_certificate(ssl.get(), found->second.certificate.get()) != 1 || SSL_use_PrivateKey(ssl.get(), s.leaf_key.get()) != 1)
+    return broken("start TLS");
   const int index = app_data_index();
   auto wanted = std::make_unique<std::string>(protocol);
-  if (index < 0 || SSL_set_app_data(ssl.get(), wanted.get()) != 1 || SSL_set_ex_data(ssl.get(), index, wanted.get()) != 1) return broken("start TLS");
+  if (index < 0 || SSL_set_app_data(ssl.get(), wanted.get()) != 1 || SSL_set_ex_data(ssl.get(), index, wanted.get()) != 1)
+    return broken("start TLS");
   wanted.release();
   SSL_set_accept_state(ssl.get());
   return ssl;
@@ -207,7 +217,8 @@ Result<std::unique_ptr<UpstreamTls>> UpstreamTls::make(const std::string& ca_fil
     if (!system) system = SSL_CTX_load_verify_locations(context.get(), file, nullptr) == 1;
   ERR_clear_error();
   if (!ca_file.empty() && SSL_CTX_load_verify_locations(context.get(), ca_file.c_str(), nullptr) != 1)
-    return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{}: {}", ca_file, openssl_error()), "--egress-ca names a file of PEM certificates");
+    return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{}: {}", ca_file, openssl_error()),
+                "--egress-ca names a file of PEM certificates");
   return std::unique_ptr<UpstreamTls>(new UpstreamTls(context.release()));
 }
 
@@ -221,7 +232,8 @@ Result<SslPtr> UpstreamTls::connect(const std::string& name, const std::vector<s
   if (X509_VERIFY_PARAM_set1_host(checks, name.data(), name.size()) != 1) return broken("start TLS");
   std::string offered;
   for (const std::string& protocol : protocols) offered.append(1, static_cast<char>(protocol.size())).append(protocol);
-  if (!offered.empty() && SSL_set_alpn_protos(ssl.get(), reinterpret_cast<const unsigned char*>(offered.data()), static_cast<unsigned>(offered.size())) != 0)
+  if (!offered.empty() &&
+      SSL_set_alpn_protos(ssl.get(), reinterpret_cast<const unsigned char*>(offered.data()), static_cast<unsigned>(offered.size())) != 0)
     return broken("start TLS");
   SSL_set_connect_state(ssl.get());
   return ssl;

@@ -13,7 +13,8 @@ namespace {
 
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
   });
 }
 
@@ -23,8 +24,9 @@ bool printable(std::string_view text) {
 
 // Headers that decide where a message goes or ends are not a place for a secret.
 bool is_reserved_header(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "TE", "Trailer", "Expect", "Keep-Alive",
-                                                "Proxy-Authorization", "Proxy-Connection", "Accept-Encoding", "Range", "If-Range"};
+  static constexpr std::string_view kNames[] = {
+      "Host",   "Content-Length", "Transfer-Encoding",   "Connection",       "Upgrade",         "TE",    "Trailer",
+      "Expect", "Keep-Alive",     "Proxy-Authorization", "Proxy-Connection", "Accept-Encoding", "Range", "If-Range"};
   return std::any_of(std::begin(kNames), std::end(kNames), [&](std::string_view known) { return http::equal_no_case(known, name); });
 }
 
@@ -93,11 +95,13 @@ Result<Binding> Binding::parse(const json::object& object, const std::string& at
     b.place = Place::basic;
     b.user = *basic;
   } else if (query) {
-    if (!printable(*query) || query->empty() || query->find_first_of("&=#% +") != std::string::npos) return bad("query must be a plain parameter name");
+    if (!printable(*query) || query->empty() || query->find_first_of("&=#% +") != std::string::npos)
+      return bad("query must be a plain parameter name");
     b.place = Place::query;
     b.query_key = *query;
   } else {
-    if (!is_token(*header) || is_reserved_header(*header)) return bad("header must be a header name that does not frame or route the request");
+    if (!is_token(*header) || is_reserved_header(*header))
+      return bad("header must be a header name that does not frame or route the request");
     b.header = *header;
     b.prefix = prefix;
   }
@@ -109,19 +113,22 @@ bool Binding::matches_host(std::string_view host, std::uint16_t to_port) const {
 bool Binding::matches(std::string_view host, std::uint16_t to_port, std::string_view method, std::string_view path) const {
   if (!matches_host(host, to_port)) return false;
   if (!methods.empty() && !methods.contains(std::string(method))) return false;
-  return path_prefixes.empty() || std::any_of(path_prefixes.begin(), path_prefixes.end(), [&](const std::string& p) { return under(path, p); });
+  return path_prefixes.empty() ||
+         std::any_of(path_prefixes.begin(), path_prefixes.end(), [&](const std::string& p) { return under(path, p); });
 }
 
 std::string rendered(const Binding& binding, std::string_view secret) {
   switch (binding.place) {
-    case Binding::Place::header: return binding.prefix + std::string(secret);
+    case Binding::Place::header:
+      return binding.prefix + std::string(secret);
     case Binding::Place::basic: {
       std::string pair = binding.user + ":" + std::string(secret);
       std::string out = "Basic " + base64_encode(as_bytes(pair));
       wipe({reinterpret_cast<std::byte*>(pair.data()), pair.size()});
       return out;
     }
-    case Binding::Place::query: return percent_encode(secret);
+    case Binding::Place::query:
+      return percent_encode(secret);
   }
   return {};
 }
@@ -130,7 +137,8 @@ Result<> check_against(const Policy& policy, const std::vector<Binding>& binding
   for (const Rule& rule : policy.rules()) {
     if (!rule.tunnel || rule.deny || rule.name.empty()) continue;
     for (const Binding& b : bindings) {
-      const bool port = std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) { return r.first <= b.port && b.port <= r.last; });
+      const bool port =
+          std::any_of(rule.ports.begin(), rule.ports.end(), [&](const PortRange& r) { return r.first <= b.port && b.port <= r.last; });
       const bool name = rule.name == b.name || name_covers(rule.name, b.name) || name_covers(b.name, rule.name);
       if (port && name)
         return fail(ErrorKind::invalid_argument, "credential_beside_tunnel",

@@ -23,11 +23,11 @@ struct Binding {
   std::set<std::string> methods;           // empty: all
   std::vector<std::string> path_prefixes;  // empty: all; as in Rule
   Place place = Place::header;
-  std::string header = "Authorization";    // header and basic: whatever the guest sent in it is dropped
-  std::string prefix;                      // header: in front of the secret, such as "Bearer "
-  std::string user;                        // basic
-  std::string query_key;                   // query
-  std::string placeholder;                 // "": the value is put in unasked; else only in place of this text
+  std::string header = "Authorization";  // header and basic: whatever the guest sent in it is dropped
+  std::string prefix;                    // header: in front of the secret, such as "Bearer "
+  std::string user;                      // basic
+  std::string query_key;                 // query
+  std::string placeholder;               // "": the value is put in unasked; else only in place of this text
 
   // JSON: {"credential","name","port","methods","paths","placeholder", and one of "bearer":true, "header":"X-Key" or
   // {"name","prefix"}, "basic":"user", "query":"key"}. Unknown fields are refused.

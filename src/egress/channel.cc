@@ -25,7 +25,9 @@ struct PacketHead {
 };
 
 tl::unexpected<Error> gone() { return fail(ErrorKind::unavailable, "peer_closed", "the other end of the gateway is gone"); }
-tl::unexpected<Error> malformed(std::string_view why) { return fail(ErrorKind::corrupt, "bad_packet", std::string("a message inside the gateway ") + std::string(why)); }
+tl::unexpected<Error> malformed(std::string_view why) {
+  return fail(ErrorKind::corrupt, "bad_packet", std::string("a message inside the gateway ") + std::string(why));
+}
 
 }  // namespace
 
@@ -130,7 +132,9 @@ bool Channel::send(Message message) {
   if (!s.write_some()) return false;
   if (!s.queue.empty()) {
     s.pumping = true;
-    asio::co_spawn(s.socket.get_executor(), [](std::shared_ptr<State> state) -> asio::awaitable<void> { co_await state->pump(); }(state_), asio::detached);
+    asio::co_spawn(
+        s.socket.get_executor(), [](std::shared_ptr<State> state) -> asio::awaitable<void> { co_await state->pump(); }(state_),
+        asio::detached);
   }
   return true;
 }

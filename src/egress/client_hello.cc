@@ -43,7 +43,8 @@ bool is_grease(std::string_view value) {  // RFC 8701: 0x?a?a with equal bytes
 }  // namespace
 
 ClientHelloReader::State ClientHelloReader::refuse(std::string_view why) {
-  error_ = Error{ErrorKind::invalid_argument, "invalid_client_hello", fmt::format("the TLS ClientHello {}", why), "use a TLS library with its usual settings"};
+  error_ = Error{ErrorKind::invalid_argument, "invalid_client_hello", fmt::format("the TLS ClientHello {}", why),
+                 "use a TLS library with its usual settings"};
   return state_ = State::malformed;
 }
 
@@ -83,12 +84,13 @@ ClientHelloReader::State ClientHelloReader::feed(std::string_view bytes) {
 
 ClientHelloReader::State ClientHelloReader::parse_hello(std::string_view body) {
   Cursor cursor(body);
-  cursor.number(2);    // legacy_version
-  cursor.take(32);     // random
+  cursor.number(2);  // legacy_version
+  cursor.take(32);   // random
   const auto session = cursor.block(1);
   const auto ciphers = cursor.block(2);
   const auto compression = cursor.block(1);
-  if (!cursor.ok() || session.size() > 32 || ciphers.size() < 2 || ciphers.size() % 2 != 0 || compression.empty()) return refuse("is cut off or malformed");
+  if (!cursor.ok() || session.size() > 32 || ciphers.size() < 2 || ciphers.size() % 2 != 0 || compression.empty())
+    return refuse("is cut off or malformed");
   if (cursor.at_end()) return state_ = State::done;  // no extensions: TLS 1.2 and older without SNI
   Cursor extensions(cursor.block(2));
   if (!cursor.at_end()) return refuse("has bytes behind its extensions");
@@ -107,7 +109,9 @@ ClientHelloReader::State ClientHelloReader::parse_hello(std::string_view body) {
 }
 
 Result<> ClientHelloReader::parse_extension(unsigned type, std::string_view data) {
-  auto wrong = [](std::string_view why) { return fail(ErrorKind::invalid_argument, "invalid_client_hello", fmt::format("the TLS ClientHello {}", why)); };
+  auto wrong = [](std::string_view why) {
+    return fail(ErrorKind::invalid_argument, "invalid_client_hello", fmt::format("the TLS ClientHello {}", why));
+  };
   if (type == kServerName) {
     Cursor cursor(data);
     Cursor list(cursor.block(2));

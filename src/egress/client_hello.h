@@ -14,8 +14,8 @@
 namespace space::egress {
 
 struct ClientHello {
-  std::string server_name;         // canonical; "" when there was none
-  std::vector<std::string> alpn;   // as sent; GREASE values left out
+  std::string server_name;              // canonical; "" when there was none
+  std::vector<std::string> alpn;        // as sent; GREASE values left out
   bool encrypted_client_hello = false;  // an ECH extension that is not GREASE-shaped is refused by the caller
 };
 

@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto state = whole.feed(bytes);
   auto last = ClientHelloReader::State::more;
   for (char c : bytes) last = pieces.feed(std::string_view(&c, 1));
-  if (size > 0 && size <= ClientHelloReader::kLimit && (state != last || whole.hello().server_name != pieces.hello().server_name)) std::abort();
+  if (size > 0 && size <= ClientHelloReader::kLimit && (state != last || whole.hello().server_name != pieces.hello().server_name))
+    std::abort();
   return 0;
 }

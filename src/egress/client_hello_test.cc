@@ -18,7 +18,8 @@ std::string sni(const std::string& name) {
   return extension(0, u(entry.size(), 2) + entry);
 }
 std::string message(const std::string& extensions) {
-  const std::string body = u(0x0303, 2) + std::string(32, 'r') + u(0, 1) + u(2, 2) + u(0x1301, 2) + u(1, 1) + u(0, 1) + u(extensions.size(), 2) + extensions;
+  const std::string body =
+      u(0x0303, 2) + std::string(32, 'r') + u(0, 1) + u(2, 2) + u(0x1301, 2) + u(1, 1) + u(0, 1) + u(extensions.size(), 2) + extensions;
   return u(1, 1) + u(body.size(), 3) + body;
 }
 std::string record(const std::string& content) { return u(22, 1) + u(0x0301, 2) + u(content.size(), 2) + content; }
@@ -49,17 +50,20 @@ TEST(ClientHello, OtherProtocolsAreNamedAtTheFirstByte) {
 TEST(ClientHello, RefusesWhatHasTwoMeanings) {
   const std::string good = message(sni("a.test"));
   const std::string bad[] = {
-      record(message(sni("a.test") + sni("b.test"))),                    // the name twice
-      record(message(sni("127.0.0.1"))), record(message(sni("a.test:443"))), record(message(sni(std::string("a\0b", 3)))),
-      record(good + good),                                               // more in the record
-      record(u(2, 1) + u(0, 3)),                                         // a ServerHello
-      record(u(1, 1) + u(0xffffff, 3)),                                  // a huge length
-      u(22, 1) + u(0x0301, 2) + u(0, 2),                                 // an empty record
+      record(message(sni("a.test") + sni("b.test"))),  // the name twice
+      record(message(sni("127.0.0.1"))),
+      record(message(sni("a.test:443"))),
+      record(message(sni(std::string("a\0b", 3)))),
+      record(good + good),                                                   // more in the record
+      record(u(2, 1) + u(0, 3)),                                             // a ServerHello
+      record(u(1, 1) + u(0xffffff, 3)),                                      // a huge length
+      u(22, 1) + u(0x0301, 2) + u(0, 2),                                     // an empty record
       record(good.substr(0, 40)) + u(23, 1) + u(0x0303, 2) + u(1, 2) + "x",  // interrupted
       record(u(1, 1) + u(4, 3) + "abcd"),
   };
   for (const std::string& bytes : bad) EXPECT_EQ(ClientHelloReader().feed(bytes), State::malformed);
-  for (std::size_t cut = 1; cut < record(good).size(); ++cut) EXPECT_EQ(ClientHelloReader().feed(record(good).substr(0, cut)), State::more) << cut;
+  for (std::size_t cut = 1; cut < record(good).size(); ++cut)
+    EXPECT_EQ(ClientHelloReader().feed(record(good).substr(0, cut)), State::more) << cut;
 }
 
 TEST(ClientHello, TellsOfEncryptedHelloAndOfNoName) {
@@ -73,7 +77,8 @@ TEST(ClientHello, TellsOfEncryptedHelloAndOfNoName) {
 TEST(ClientHello, KeepsLittleOfAnEndlessOne) {
   ClientHelloReader reader;
   State state = State::more;
-  for (int i = 0; i < 1000 && state == State::more; ++i) state = reader.feed(record(i == 0 ? u(1, 1) + u(16000, 3) + std::string(900, 'x') : std::string(1000, 'x')));
+  for (int i = 0; i < 1000 && state == State::more; ++i)
+    state = reader.feed(record(i == 0 ? u(1, 1) + u(16000, 3) + std::string(900, 'x') : std::string(1000, 'x')));
   EXPECT_EQ(state, State::malformed);
 }
 

@@ -17,9 +17,14 @@ std::function<SpliceOptions::Look(std::string_view)> look_at_tls(Flow& flow, std
     using State = ClientHelloReader::State;
     std::string why;
     switch (reader->feed(bytes)) {
-      case State::more: return SpliceOptions::Look::hold;
-      case State::not_tls: speaks(Protocol::tcp); return SpliceOptions::Look::pass;
-      case State::malformed: why = reader->error().message; break;
+      case State::more:
+        return SpliceOptions::Look::hold;
+      case State::not_tls:
+        speaks(Protocol::tcp);
+        return SpliceOptions::Look::pass;
+      case State::malformed:
+        why = reader->error().message;
+        break;
       case State::done:
         flow.hello = reader->hello();
         if (const auto refusal = tunnel_refusal(*flow.hello, flow.to(), *flow.settings().policy)) {
@@ -60,8 +65,10 @@ asio::awaitable<void> pass_on(Flow& flow, http::Stream& guest, Verdict verdict, 
     if (!std::exchange(noted, true)) flow.sandbox().observed().note(flow.to(), protocol, "");
   };
   SpliceOptions options;
-  if (look) options.look = look_at_tls(flow, speaks);
-  else speaks(Protocol::tcp);
+  if (look)
+    options.look = look_at_tls(flow, speaks);
+  else
+    speaks(Protocol::tcp);
   co_await splice(flow, guest, *upstream.stream, std::move(options));
   speaks(flow.to().port == 443 ? Protocol::https : Protocol::tcp);
   report(flow.is_cut() ? "deny" : "allow", flow.is_cut() ? flow.why_cut() : "closed");
@@ -85,8 +92,10 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
   Destination to;
   to.port = dialled->port;
   const std::string* name = sandbox->names().find(dialled->address);
-  if (name) to.name = *name;
-  else to.address = dialled->address;
+  if (name)
+    to.name = *name;
+  else
+    to.address = dialled->address;
   ++sandbox->counters().connections;
   Flow flow(sandbox, to);
   // A synthetic address that was never given to a name means nothing, whatever ranges the rules allow.
@@ -132,7 +141,8 @@ asio::awaitable<void> serve_connection(std::shared_ptr<Sandbox> sandbox, Fd acce
       co_await pass_on(flow, *guest, std::move(verdict), look);
       co_return;
     }
-    case Handling::refuse: guest->reset();
+    case Handling::refuse:
+      guest->reset();
   }
 }
 

@@ -9,17 +9,22 @@ namespace space::egress {
 namespace {
 
 tl::unexpected<Refusal> refuse(int status, std::string_view code, std::string message, std::string next, bool security) {
-  return tl::unexpected<Refusal>(Refusal{status, Error{ErrorKind::permission_denied, std::string(code), "the egress gateway refused this request: " + std::move(message), std::move(next)}, "", security});
+  return tl::unexpected<Refusal>(Refusal{status,
+                                         Error{ErrorKind::permission_denied, std::string(code),
+                                               "the egress gateway refused this request: " + std::move(message), std::move(next)},
+                                         "", security});
 }
 
 tl::unexpected<Refusal> misused(const Binding& binding) {
-  return refuse(403, "placeholder_misused", fmt::format("it holds the placeholder of the credential {} where that is not put in", binding.credential),
+  return refuse(403, "placeholder_misused",
+                fmt::format("it holds the placeholder of the credential {} where that is not put in", binding.credential),
                 "send the placeholder to the host, path and place of its binding only", true);
 }
 
 bool holds(const http::Headers& headers, std::string_view text, std::string_view except = {}) {
   return std::any_of(headers.fields().begin(), headers.fields().end(), [&](const auto& field) {
-    return !http::equal_no_case(field.first, except) && (field.second.find(text) != std::string::npos || field.first.find(text) != std::string::npos);
+    return !http::equal_no_case(field.first, except) &&
+           (field.second.find(text) != std::string::npos || field.first.find(text) != std::string::npos);
   });
 }
 
@@ -66,8 +71,8 @@ std::string inside_base64(std::string_view secret, std::size_t before, bool url)
   padded.append(secret);
   std::string out = url ? base64url_encode(as_bytes(padded)) : base64_encode(as_bytes(padded));
   while (out.ends_with('=')) out.pop_back();
-  if (padded.size() % 3 != 0) out.pop_back();         // the last character holds bits of what follows
-  out.erase(0, before == 0 ? 0 : before + 1);         // the first ones bits of what stands before
+  if (padded.size() % 3 != 0) out.pop_back();  // the last character holds bits of what follows
+  out.erase(0, before == 0 ? 0 : before + 1);  // the first ones bits of what stands before
   wipe_string(padded);
   return out;
 }
@@ -75,7 +80,8 @@ std::string inside_base64(std::string_view secret, std::size_t before, bool url)
 // An upstream that shows the request may show the secret as it is, or as JSON, a URL or base64 would have it.
 void add_patterns(Injection& injection, const Binding& binding, std::string_view secret) {
   add_pattern(injection, secret);
-  std::string forms[] = {percent_encode(secret), json::serialize(json::string(secret)), base64_encode(as_bytes(secret)), base64url_encode(as_bytes(secret)),
+  std::string forms[] = {percent_encode(secret), json::serialize(json::string(secret)), base64_encode(as_bytes(secret)),
+                         base64url_encode(as_bytes(secret)),
                          binding.place == Binding::Place::basic ? rendered(binding, secret).substr(6) : std::string()};
   if (forms[1].size() > 2) forms[1] = forms[1].substr(1, forms[1].size() - 2);
   for (std::string& form : forms) {
@@ -94,7 +100,8 @@ void add_patterns(Injection& injection, const Binding& binding, std::string_view
 
 }  // namespace
 
-Checked<Injection> inject(const CredentialTable& table, const Settings& settings, bool tls, CheckedRequest& request, http::Headers& headers) {
+Checked<Injection> inject(const CredentialTable& table, const Settings& settings, bool tls, CheckedRequest& request,
+                          http::Headers& headers) {
   Injection injection;
   std::vector<std::string> taken;  // headers and parameters that have their value already: the first binding wins
   for (const Binding& b : settings.bindings) {
@@ -114,12 +121,16 @@ Checked<Injection> inject(const CredentialTable& table, const Settings& settings
     if (std::any_of(taken.begin(), taken.end(), [&](const std::string& t) { return http::equal_no_case(t, place); })) continue;
     const auto secret = table.find(b.credential);
     if (!secret)
-      return refuse(503, "credential_missing", fmt::format("the credential {} that belongs here is not set", b.credential), "set it with `space credential set`", false);
+      return refuse(503, "credential_missing", fmt::format("the credential {} that belongs here is not set", b.credential),
+                    "set it with `space credential set`", false);
     const std::string_view value = secret->view();
     if (b.placeholder.empty()) {
       if (in_query) {
         request.target = without_parameter(request.target, b.query_key);
-        request.target.append(request.target.find('?') == std::string::npos ? "?" : "&").append(b.query_key).append("=").append(rendered(b, value));
+        request.target.append(request.target.find('?') == std::string::npos ? "?" : "&")
+            .append(b.query_key)
+            .append("=")
+            .append(rendered(b, value));
       } else {
         headers.remove(b.header);
         headers.set(b.header, rendered(b, value));

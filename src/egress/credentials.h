@@ -27,14 +27,15 @@ class CredentialTable {
 
 // What was put into one request.
 struct Injection {
-  std::string names;                                     // of the credentials, for the audit log
-  std::vector<std::shared_ptr<const Secret>> patterns;   // every form of the secrets that the upstream might send back
+  std::string names;                                    // of the credentials, for the audit log
+  std::vector<std::shared_ptr<const Secret>> patterns;  // every form of the secrets that the upstream might send back
   bool empty() const { return patterns.empty(); }
 };
 
 // Puts in what the bindings say for this request. Only inside TLS (`tls`). Whatever the guest sent in the same place is dropped. A
 // placeholder anywhere but in its own place and request is refused: it would tell that host about the binding, or be a mistake.
-Checked<Injection> inject(const CredentialTable& table, const Settings& settings, bool tls, CheckedRequest& request, http::Headers& headers);
+Checked<Injection> inject(const CredentialTable& table, const Settings& settings, bool tls, CheckedRequest& request,
+                          http::Headers& headers);
 
 // Overwrites the values of a request's fields once they went out, for those that held a secret.
 void wipe_fields(http::Headers& headers);
@@ -47,7 +48,8 @@ class Scrubber {
   Scrubber() = default;
   explicit Scrubber(const Injection& injection);
   bool active() const { return !patterns_.empty(); }
-  // For a stream in which both sides take turns (WebSocket, gRPC) and nothing may wait that need not: only what does begin a secret is held back.
+  // For a stream in which both sides take turns (WebSocket, gRPC) and nothing may wait that need not: only what does begin a secret is held
+  // back.
   void take_turns() { in_turns_ = true; }
   std::string push(std::string_view bytes);  // what may be passed on now
   std::string finish();                      // the rest

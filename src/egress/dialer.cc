@@ -46,7 +46,8 @@ Task<Dialled> Dialer::dial(Destination to, std::shared_ptr<const Policy> policy,
   for (const Address& address : addresses) {
     if (tries == kMostTries) break;
     if (const auto why = address_refusal(address, options_.allowed_ranges, own_)) {
-      last = Error{ErrorKind::permission_denied, "address_refused", *why, "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
+      last = Error{ErrorKind::permission_denied, "address_refused", *why,
+                   "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
       continue;
     }
     // A range that is denied stays denied however the guest came to it.
@@ -75,7 +76,9 @@ Task<Dialled> Dialer::connect(Endpoint to) {
   if (outcome.index() == 1)
     co_return fail(ErrorKind::unavailable, "upstream_timeout", fmt::format("{} did not answer in time", to.text()), "try again later");
   const auto [error] = std::get<0>(outcome);
-  if (error) co_return fail(ErrorKind::unavailable, "upstream_refused", fmt::format("{} cannot be reached: {}", to.text(), error.message()), "try again later");
+  if (error)
+    co_return fail(ErrorKind::unavailable, "upstream_refused", fmt::format("{} cannot be reached: {}", to.text(), error.message()),
+                   "try again later");
   Dialled dialled{http::make_plain_stream(std::move(socket)), to};
   co_return dialled;
 }

@@ -26,7 +26,7 @@ class Dialer {
  public:
   struct Options {
     Resolver::Options resolver;
-    std::vector<Cidr> allowed_ranges;  // the operator's: special ranges that may be dialled all the same
+    std::vector<Cidr> allowed_ranges;            // the operator's: special ranges that may be dialled all the same
     std::chrono::milliseconds patience{10'000};  // for one connection
   };
   Dialer(asio::any_io_executor executor, Options options);

@@ -52,9 +52,7 @@ std::string host_name(const ldns_rdf* owner) {
   return name ? *name : std::string();
 }
 
-Owned<ldns_rdf> wire_name(std::string_view name) {
-  return Owned<ldns_rdf>(ldns_dname_new_frm_str(std::string(name).c_str()));
-}
+Owned<ldns_rdf> wire_name(std::string_view name) { return Owned<ldns_rdf>(ldns_dname_new_frm_str(std::string(name).c_str())); }
 
 std::optional<Address> address_of(const ldns_rr* record) {
   const ldns_rdf* data = ldns_rr_rdf(record, 0);
@@ -103,7 +101,8 @@ std::optional<DnsQuestion> parse_dns_question(std::string_view message) {
   const auto packet = parse(message);
   if (!packet) return answer_with(DnsCode::format_error);
   const ldns_rr_list* questions = ldns_pkt_question(packet.get());
-  if (ldns_rr_list_rr_count(questions) != 1 || ldns_rr_list_rr_count(ldns_pkt_additional(packet.get())) != 0) return answer_with(DnsCode::format_error);
+  if (ldns_rr_list_rr_count(questions) != 1 || ldns_rr_list_rr_count(ldns_pkt_additional(packet.get())) != 0)
+    return answer_with(DnsCode::format_error);
   const ldns_rr* question = ldns_rr_list_rr(questions, 0);
   const ldns_rdf* owner = ldns_rr_owner(question);
   q.raw_name.assign(reinterpret_cast<const char*>(ldns_rdf_data(owner)), ldns_rdf_size(owner));
@@ -117,7 +116,8 @@ std::optional<DnsQuestion> parse_dns_question(std::string_view message) {
   return q;
 }
 
-std::string dns_answer(const DnsQuestion& question, DnsCode code, const std::vector<Address>& addresses, std::uint32_t ttl_s, bool over_udp) {
+std::string dns_answer(const DnsQuestion& question, DnsCode code, const std::vector<Address>& addresses, std::uint32_t ttl_s,
+                       bool over_udp) {
   const Owned<ldns_pkt> packet(ldns_pkt_new());
   if (!packet) return {};
   ldns_pkt_set_id(packet.get(), question.id);
@@ -141,7 +141,8 @@ std::string dns_answer(const DnsQuestion& question, DnsCode code, const std::vec
     ldns_rr_set_type(record, v4 ? LDNS_RR_TYPE_A : LDNS_RR_TYPE_AAAA);
     ldns_rr_set_class(record, LDNS_RR_CLASS_IN);
     ldns_rr_set_ttl(record, ttl_s);
-    ldns_rr_push_rdf(record, ldns_rdf_new_frm_data(v4 ? LDNS_RDF_TYPE_A : LDNS_RDF_TYPE_AAAA, v4 ? 4 : 16, address.bytes().data() + (v4 ? 12 : 0)));
+    ldns_rr_push_rdf(record,
+                     ldns_rdf_new_frm_data(v4 ? LDNS_RDF_TYPE_A : LDNS_RDF_TYPE_AAAA, v4 ? 4 : 16, address.bytes().data() + (v4 ? 12 : 0)));
     ldns_pkt_push_rr(packet.get(), LDNS_SECTION_ANSWER, record);
   }
   if (question.edns) ldns_pkt_set_edns_udp_size(packet.get(), kOurUdpSize);
@@ -175,9 +176,11 @@ Result<DnsReply> parse_dns_reply(std::string_view message, std::uint16_t id, std
   const auto packet = parse(message);
   if (!packet) return bad_reply("is malformed");
   const ldns_rr_list* questions = ldns_pkt_question(packet.get());
-  if (!ldns_pkt_qr(packet.get()) || ldns_pkt_id(packet.get()) != id || ldns_rr_list_rr_count(questions) != 1) return bad_reply("belongs to another question");
+  if (!ldns_pkt_qr(packet.get()) || ldns_pkt_id(packet.get()) != id || ldns_rr_list_rr_count(questions) != 1)
+    return bad_reply("belongs to another question");
   const ldns_rr* question = ldns_rr_list_rr(questions, 0);
-  if (ldns_rr_get_type(question) != static_cast<ldns_rr_type>(type) || ldns_rr_get_class(question) != LDNS_RR_CLASS_IN || host_name(ldns_rr_owner(question)) != name)
+  if (ldns_rr_get_type(question) != static_cast<ldns_rr_type>(type) || ldns_rr_get_class(question) != LDNS_RR_CLASS_IN ||
+      host_name(ldns_rr_owner(question)) != name)
     return bad_reply("belongs to another question");
   DnsReply reply;
   reply.code = static_cast<DnsCode>(ldns_pkt_get_rcode(packet.get()));
@@ -187,7 +190,8 @@ Result<DnsReply> parse_dns_reply(std::string_view message, std::uint16_t id, std
   const std::size_t count = std::min<std::size_t>(ldns_rr_list_rr_count(answers), 256);
   std::string at(name);
   for (std::size_t hops = 0;; ++hops) {
-    if (hops > kMostAliases) return fail(ErrorKind::unavailable, "dns_chain_too_long", "the name is an alias of an alias, more than 8 times over");
+    if (hops > kMostAliases)
+      return fail(ErrorKind::unavailable, "dns_chain_too_long", "the name is an alias of an alias, more than 8 times over");
     std::string next;
     for (std::size_t i = 0; i < count; ++i) {
       const ldns_rr* record = ldns_rr_list_rr(answers, i);

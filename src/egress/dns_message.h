@@ -13,7 +13,14 @@
 namespace space::egress {
 
 enum class DnsType : std::uint16_t { a = 1, cname = 5, aaaa = 28, any = 255 };
-enum class DnsCode : std::uint8_t { no_error = 0, format_error = 1, server_failure = 2, no_such_name = 3, not_implemented = 4, refused = 5 };
+enum class DnsCode : std::uint8_t {
+  no_error = 0,
+  format_error = 1,
+  server_failure = 2,
+  no_such_name = 3,
+  not_implemented = 4,
+  refused = 5
+};
 
 // A guest's question. Nothing else of its message is kept or ever passed on.
 struct DnsQuestion {
@@ -33,7 +40,8 @@ inline constexpr std::size_t kLongestDnsQuery = 1232;
 std::optional<DnsQuestion> parse_dns_question(std::string_view message);
 
 // `addresses` of the type that was asked for; cut (TC) where they do not fit.
-std::string dns_answer(const DnsQuestion& question, DnsCode code, const std::vector<Address>& addresses, std::uint32_t ttl_s, bool over_udp);
+std::string dns_answer(const DnsQuestion& question, DnsCode code, const std::vector<Address>& addresses, std::uint32_t ttl_s,
+                       bool over_udp);
 
 // The gateway's own question; `name` is canonical.
 Result<std::string> dns_query(std::uint16_t id, std::string_view name, DnsType type);

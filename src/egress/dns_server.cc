@@ -54,7 +54,9 @@ asio::awaitable<std::string> answer_dns(std::shared_ptr<Sandbox> sandbox, std::s
   const auto question = parse_dns_question(message);
   if (!question) co_return std::string();
   const std::vector<Address> none;
-  const auto answer = [&](DnsCode code, const std::vector<Address>& addresses) { return dns_answer(*question, code, addresses, kTtl, over_udp); };
+  const auto answer = [&](DnsCode code, const std::vector<Address>& addresses) {
+    return dns_answer(*question, code, addresses, kTtl, over_udp);
+  };
   if (question->code != DnsCode::no_error) co_return answer(question->code, none);
   if (question->name.empty() || question->type == static_cast<std::uint16_t>(DnsType::any) || question->type >= 249) {
     sandbox->report(dns_event(*question, over_udp, "deny", "only addresses of host names are answered"));
@@ -62,7 +64,8 @@ asio::awaitable<std::string> answer_dns(std::shared_ptr<Sandbox> sandbox, std::s
   }
   const Policy& policy = *sandbox->settings()->policy;
   if (question->name.find('.') == std::string::npos || !policy.resolvable(question->name)) {
-    sandbox->report(dns_event(*question, over_udp, "deny", policy.mode() == Mode::none ? "the policy is none" : "no rule allows this name"));
+    sandbox->report(
+        dns_event(*question, over_udp, "deny", policy.mode() == Mode::none ? "the policy is none" : "no rule allows this name"));
     co_return answer(policy.mode() == Mode::none ? DnsCode::refused : DnsCode::no_such_name, none);
   }
   const bool v4 = question->type == static_cast<std::uint16_t>(DnsType::a);
@@ -126,7 +129,10 @@ asio::awaitable<void> serve_dns_stream(std::shared_ptr<Sandbox> sandbox, Fd acce
   };
   for (int served = 0; served < kMostOnOneStream; ++served) {
     for (;;) {
-      const std::size_t wanted = bytes.size() < 2 ? 2 : 2 + (static_cast<std::size_t>(static_cast<unsigned char>(bytes[0])) << 8 | static_cast<unsigned char>(bytes[1]));
+      const std::size_t wanted =
+          bytes.size() < 2
+              ? 2
+              : 2 + (static_cast<std::size_t>(static_cast<unsigned char>(bytes[0])) << 8 | static_cast<unsigned char>(bytes[1]));
       if (wanted > 2 + kLongestDnsQuery) co_return;
       if (bytes.size() >= 2 && bytes.size() >= wanted) break;
       const auto more = co_await (read_more() || sleep_for(kSilence));

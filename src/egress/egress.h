@@ -22,13 +22,13 @@ namespace space::egress {
 struct EgressConfig {
   std::filesystem::path data_dir = "/var/lib/space";  // egress/ stands below it
   std::filesystem::path run_dir = "/run/space";
-  uid_t uid = 0;                         // as in NodeConfig: 0 keeps the present account
-  std::vector<uid_t> peer_uids;          // api and node; root always
-  uid_t node_uid = 0;                    // beside root, the only one that hands over descriptors
-  std::vector<std::string> resolvers;    // "10.0.0.1:53"; empty: those of /etc/resolv.conf
+  uid_t uid = 0;                            // as in NodeConfig: 0 keeps the present account
+  std::vector<uid_t> peer_uids;             // api and node; root always
+  uid_t node_uid = 0;                       // beside root, the only one that hands over descriptors
+  std::vector<std::string> resolvers;       // "10.0.0.1:53"; empty: those of /etc/resolv.conf
   std::vector<std::string> allowed_ranges;  // CIDR: special ranges that may be dialled
-  std::filesystem::path ca_file;         // trusted for upstreams beside the system's authorities; "": none
-  std::string key_source;                // "": <data_dir>/egress/store.key, made when missing; else FILE, env:NAME, credential:NAME
+  std::filesystem::path ca_file;            // trusted for upstreams beside the system's authorities; "": none
+  std::string key_source;                   // "": <data_dir>/egress/store.key, made when missing; else FILE, env:NAME, credential:NAME
   log::Level log_level = log::Level::info;
   // Starts a worker with `channel` as its descriptor 3. Empty: this program again, as `egress-worker`.
   std::function<Result<pid_t>(Fd channel)> spawn_worker;

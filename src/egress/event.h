@@ -11,18 +11,18 @@ namespace space::egress {
 // Empty and zero fields are left out of the JSON. Never a secret: `credential` is its name, `path` has no query.
 struct Event {
   std::string sandbox;
-  std::string kind;      // dns, connection, request, credential, security, limit
-  std::string verdict;   // allow, deny, error, monitor
-  std::string name;      // canonical, or what was asked for
-  std::string address;   // what was dialled: by the guest when refused, by the gateway when allowed
+  std::string kind;     // dns, connection, request, credential, security, limit
+  std::string verdict;  // allow, deny, error, monitor
+  std::string name;     // canonical, or what was asked for
+  std::string address;  // what was dialled: by the guest when refused, by the gateway when allowed
   std::uint16_t port = 0;
   std::string protocol;  // udp, tcp, tls, http, https, h2
   std::string method;
   std::string path;
   std::string rule;
-  std::string reason;    // for people
+  std::string reason;  // for people
   std::string credential;
-  int status = 0;        // of a request that was answered
+  int status = 0;  // of a request that was answered
   std::uint64_t bytes_up = 0, bytes_down = 0;
   std::int64_t generation = 0;
 

@@ -10,19 +10,28 @@ namespace {
 
 std::string_view text_of(Verdict::Handling handling) {
   switch (handling) {
-    case Verdict::Handling::refuse: return "refuse";
-    case Verdict::Handling::inspect_http: return "inspect_http";
-    case Verdict::Handling::terminate_tls: return "terminate_tls";
-    case Verdict::Handling::tunnel: return "tunnel";
-    case Verdict::Handling::splice: return "splice";
+    case Verdict::Handling::refuse:
+      return "refuse";
+    case Verdict::Handling::inspect_http:
+      return "inspect_http";
+    case Verdict::Handling::terminate_tls:
+      return "terminate_tls";
+    case Verdict::Handling::tunnel:
+      return "tunnel";
+    case Verdict::Handling::splice:
+      return "splice";
   }
   return "refuse";
 }
 
 }  // namespace
 
-Result<json::object> explain(const Settings& settings, std::string_view method, std::string_view url, const std::vector<Cidr>& allowed_ranges, const std::set<Address>& own) {
-  auto bad = [](std::string_view why) { return fail(ErrorKind::invalid_argument, "bad_url", fmt::format("the URL {}", why), "write https://host/path, http://host/path or tcp://host:port"); };
+Result<json::object> explain(const Settings& settings, std::string_view method, std::string_view url,
+                             const std::vector<Cidr>& allowed_ranges, const std::set<Address>& own) {
+  auto bad = [](std::string_view why) {
+    return fail(ErrorKind::invalid_argument, "bad_url", fmt::format("the URL {}", why),
+                "write https://host/path, http://host/path or tcp://host:port");
+  };
   const auto scheme_end = url.find("://");
   if (scheme_end == std::string_view::npos) return bad("has no scheme");
   const std::string_view scheme = url.substr(0, scheme_end);
@@ -44,16 +53,20 @@ Result<json::object> explain(const Settings& settings, std::string_view method, 
   std::string credential, handling = "refuse", reason;
   bool allowed = false;
   const auto finish = [&] {
-    json::object out{{"allowed", allowed}, {"rule", verdict.rule}, {"reason", reason}, {"handling", handling}, {"port", to.port}, {"steps", std::move(steps)}};
+    json::object out{{"allowed", allowed},   {"rule", verdict.rule}, {"reason", reason},
+                     {"handling", handling}, {"port", to.port},      {"steps", std::move(steps)}};
     if (!to.name.empty()) out["name"] = to.name;
     if (to.address) out["address"] = to.address->text();
-    if (credential.empty()) out["credential"] = nullptr;
-    else out["credential"] = credential;
+    if (credential.empty())
+      out["credential"] = nullptr;
+    else
+      out["credential"] = credential;
     return out;
   };
   if (!to.name.empty()) {
     const bool resolvable = policy.resolvable(to.name) && to.name.find('.') != std::string::npos;
-    steps.emplace_back(resolvable ? fmt::format("DNS answers {} with an address of this sandbox's own", to.name) : fmt::format("DNS answers that {} does not exist: no rule allows it", to.name));
+    steps.emplace_back(resolvable ? fmt::format("DNS answers {} with an address of this sandbox's own", to.name)
+                                  : fmt::format("DNS answers that {} does not exist: no rule allows it", to.name));
     if (!resolvable) {
       verdict = policy.connect(to);
       reason = verdict.allowed ? "the name is not answered" : verdict.reason;
@@ -65,7 +78,8 @@ Result<json::object> explain(const Settings& settings, std::string_view method, 
     return finish();
   }
   verdict = policy.connect(to);
-  steps.emplace_back(fmt::format("the connection to {} port {} is {}: {}", to.name.empty() ? to.address->text() : to.name, to.port, verdict.allowed ? "accepted" : "refused", verdict.reason));
+  steps.emplace_back(fmt::format("the connection to {} port {} is {}: {}", to.name.empty() ? to.address->text() : to.name, to.port,
+                                 verdict.allowed ? "accepted" : "refused", verdict.reason));
   reason = verdict.reason;
   if (!verdict.allowed) return finish();
   const auto how = handling_of(verdict, settings, to);
@@ -99,7 +113,8 @@ Result<json::object> explain(const Settings& settings, std::string_view method, 
   for (const Binding& b : settings.bindings)
     if (tls && credential.empty() && b.matches(to.name, to.port, method, request->path)) {
       credential = b.credential;
-      steps.emplace_back(fmt::format("the credential {} is put in{}", b.credential, b.placeholder.empty() ? "" : " where its placeholder stands"));
+      steps.emplace_back(
+          fmt::format("the credential {} is put in{}", b.credential, b.placeholder.empty() ? "" : " where its placeholder stands"));
     }
   return finish();
 }

@@ -28,8 +28,11 @@ std::string_view Figures::known_kind(std::string_view kind) { return known(kKind
 std::string_view Figures::known_verdict(std::string_view verdict) { return known(kVerdicts, verdict); }
 
 void Figures::counted(const json::object& before, const json::object& now) {
-  const std::pair<const char*, std::uint64_t*> sums[] = {
-      {"connections", &connections_}, {"requests", &requests_}, {"denied", &denied_}, {"bytes_up", &bytes_up_}, {"bytes_down", &bytes_down_}};
+  const std::pair<const char*, std::uint64_t*> sums[] = {{"connections", &connections_},
+                                                         {"requests", &requests_},
+                                                         {"denied", &denied_},
+                                                         {"bytes_up", &bytes_up_},
+                                                         {"bytes_down", &bytes_down_}};
   for (const auto& [key, sum] : sums) {
     const std::uint64_t was = number(before, key), is = number(now, key);
     const std::uint64_t more = is >= was ? is - was : is;
@@ -39,7 +42,9 @@ void Figures::counted(const json::object& before, const json::object& now) {
 
 std::string Figures::text(const Now& now) const {
   std::string out;
-  const auto line = [&out](std::string_view type, std::string_view name, std::uint64_t value) { out += fmt::format("# TYPE {0} {1}\n{0} {2}\n", name, type, value); };
+  const auto line = [&out](std::string_view type, std::string_view name, std::uint64_t value) {
+    out += fmt::format("# TYPE {0} {1}\n{0} {2}\n", name, type, value);
+  };
   line("gauge", "space_egress_sandboxes", now.sandboxes);
   line("gauge", "space_egress_sandboxes_attached", now.attached);
   line("gauge", "space_egress_workers", now.workers);
@@ -48,7 +53,10 @@ std::string Figures::text(const Now& now) const {
   line("counter", "space_egress_connections_total", connections_);
   line("counter", "space_egress_requests_total", requests_);
   line("counter", "space_egress_denied_total", denied_);
-  out += fmt::format("# TYPE space_egress_bytes_total counter\nspace_egress_bytes_total{{direction=\"up\"}} {}\nspace_egress_bytes_total{{direction=\"down\"}} {}\n", bytes_up_, bytes_down_);
+  out += fmt::format(
+      "# TYPE space_egress_bytes_total counter\nspace_egress_bytes_total{{direction=\"up\"}} "
+      "{}\nspace_egress_bytes_total{{direction=\"down\"}} {}\n",
+      bytes_up_, bytes_down_);
   line("gauge", "space_egress_names", now.names);
   line("gauge", "space_egress_credentials", now.credentials);
   out += "# TYPE space_egress_decisions_total counter\n";

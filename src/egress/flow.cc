@@ -19,8 +19,10 @@ void Flow::cut(std::string why) {
 }
 
 void Flow::reconsider() {
-  if (const auto why = objection()) cut("the policy changed: " + *why);
-  else if (on_reconsider) on_reconsider();
+  if (const auto why = objection())
+    cut("the policy changed: " + *why);
+  else if (on_reconsider)
+    on_reconsider();
 }
 
 std::optional<std::string> Flow::objection() const {
@@ -33,7 +35,8 @@ std::optional<std::string> Flow::objection() const {
   if (!verdict.allowed) return verdict.reason;
   // What passed unread under the old rules cannot be read from the middle; what is read already may go on where it need not be.
   const auto now = handling_of(connection, settings(), to_);
-  const bool unread_now = now == Handling::splice || (now == Handling::tunnel && (handling != Handling::splice || !names_decide(to_, policy)));
+  const bool unread_now =
+      now == Handling::splice || (now == Handling::tunnel && (handling != Handling::splice || !names_decide(to_, policy)));
   if (now != handling && !unread_now) return "such connections are handled in another way now: " + connection.reason;
   if (hello && now == Handling::tunnel) return tunnel_refusal(*hello, to_, policy);
   return std::nullopt;
@@ -76,8 +79,10 @@ Event Flow::event(std::string kind, std::string verdict) const {
   e.kind = std::move(kind);
   e.verdict = std::move(verdict);
   e.name = to_.name;
-  if (has_dialled) e.address = dialled.text();
-  else if (to_.address) e.address = to_.address->text();
+  if (has_dialled)
+    e.address = dialled.text();
+  else if (to_.address)
+    e.address = to_.address->text();
   e.port = to_.port;
   e.protocol = protocol;
   e.bytes_up = bytes_up;

@@ -12,7 +12,8 @@ using test::send;
 using ::testing::Test;
 
 constexpr const char* kHttp = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"http","ports":[PORT]}]})";
-constexpr const char* kHttps = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT]},{"name":"b.example.com","protocol":"https","ports":[PORT]}]})";
+constexpr const char* kHttps =
+    R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT]},{"name":"b.example.com","protocol":"https","ports":[PORT]}]})";
 constexpr const char* kTcp = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]}]})";
 
 std::string host(const Gateway& gateway, std::string name = "a.example.com") { return fmt::format("{}:{}", name, gateway.upstream_port); }
@@ -85,7 +86,11 @@ TEST(Gateway, ChecksTheHostOfEveryRequest) {
     gateway.upstream(reflect());
     gateway.set(kHttp);
     auto guest = co_await gateway.dial("a.example.com");
-    co_await send(*guest, fmt::format("GET /one?q=1 HTTP/1.1\r\nHost: A.Example.com.:{}\r\nConnection: X-Drop\r\nX-Drop: 1\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n", gateway.upstream_port));
+    co_await send(
+        *guest,
+        fmt::format(
+            "GET /one?q=1 HTTP/1.1\r\nHost: A.Example.com.:{}\r\nConnection: X-Drop\r\nX-Drop: 1\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n",
+            gateway.upstream_port));
     const std::string first = co_await receive(*guest, "GET /one?q=1 HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
     EXPECT_NE(first.find("200 OK"), std::string::npos) << first;
     EXPECT_EQ(first.find("X-Drop"), std::string::npos) << first;
@@ -196,14 +201,16 @@ TEST(Gateway, EndsTlsAndPutsTheCredentialInWhereItBelongs) {
     if (!guest) co_return;
     co_await send(*guest, "GET /v1/x HTTP/1.1\r\nHost: " + host(gateway) + "\r\nAuthorization: Bearer mine\r\nRange: bytes=1-2\r\n\r\n");
     const std::string with = co_await receive(*guest, "identity\r\n\r\n");
-    EXPECT_NE(with.find("Authorization: Bearer *****************\r\n"), std::string::npos) << with;  // put in, and taken out of the reflection
+    EXPECT_NE(with.find("Authorization: Bearer *****************\r\n"), std::string::npos)
+        << with;  // put in, and taken out of the reflection
     EXPECT_EQ(with.find("s3cr3t"), std::string::npos);
     EXPECT_EQ(with.find("mine"), std::string::npos);
     EXPECT_EQ(with.find("Range"), std::string::npos);
     co_await send(*guest, "GET /admin HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
     const std::string without = co_await receive(*guest, host(gateway) + "\r\n\r\n");
     EXPECT_EQ(without.find("Authorization"), std::string::npos) << without;
-    const auto used = std::find_if(gateway.events.begin(), gateway.events.end(), [](const json::object& e) { return e.contains("credential"); });
+    const auto used =
+        std::find_if(gateway.events.begin(), gateway.events.end(), [](const json::object& e) { return e.contains("credential"); });
     EXPECT_TRUE(used != gateway.events.end() && used->at("credential") == "key");
     for (const json::object& event : gateway.events) EXPECT_EQ(json::serialize(event).find("s3cr3t"), std::string::npos);
   });
@@ -244,7 +251,8 @@ TEST(Gateway, NeverTrustsAnUpstreamWithAnotherCertificate) {
 }
 
 TEST(Gateway, DialsNoSpecialAddressWhateverTheNameResolvesTo) {
-  for (const char* address : {"10.1.2.3", "169.254.169.254", "127.0.0.2", "100.64.0.1", "0.0.0.0", "224.0.0.1", "198.18.0.1", "::1", "fe80::1", "fd00::1", "64:ff9b::7f00:1", "2002:7f00:1::"})
+  for (const char* address : {"10.1.2.3", "169.254.169.254", "127.0.0.2", "100.64.0.1", "0.0.0.0", "224.0.0.1", "198.18.0.1", "::1",
+                              "fe80::1", "fd00::1", "64:ff9b::7f00:1", "2002:7f00:1::"})
     run([address](asio::any_io_executor executor) -> asio::awaitable<void> {
       Gateway gateway(executor);
       gateway.upstream(reflect());
@@ -272,15 +280,19 @@ TEST(Gateway, CutsWhatANewPolicyForbids) {
 }
 
 TEST(Gateway, CutsWhatPassedUnreadWhereTheNewRulesReadIt) {
-  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true,"ports":[PORT]}]})", *kOpen = R"({"mode":"open"})",
-                       *kNarrow = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT],"paths":["/v1"]}]})",
+  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true,"ports":[PORT]}]})",
+                       *kOpen = R"({"mode":"open"})",
+                       *kNarrow =
+                           R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT],"paths":["/v1"]}]})",
                        *kBinding = R"([{"credential":"key","name":"a.example.com","port":PORT,"bearer":true}])";
   struct Change {
     const char *before, *after, *bindings;
     bool cut;
   };
-  for (const Change& change : {Change{kTcp, kNarrow, "[]", true}, Change{kTunnel, kNarrow, "[]", true}, Change{kOpen, kNarrow, "[]", true}, Change{kOpen, kOpen, kBinding, true},
-                               Change{kTunnel, kTcp, "[]", false}, Change{kOpen, kTunnel, "[]", false}, Change{kTcp, kTcp, "[]", false}, Change{kTcp, kOpen, "[]", false}, Change{kTcp, kTunnel, "[]", true}})
+  for (const Change& change :
+       {Change{kTcp, kNarrow, "[]", true}, Change{kTunnel, kNarrow, "[]", true}, Change{kOpen, kNarrow, "[]", true},
+        Change{kOpen, kOpen, kBinding, true}, Change{kTunnel, kTcp, "[]", false}, Change{kOpen, kTunnel, "[]", false},
+        Change{kTcp, kTcp, "[]", false}, Change{kTcp, kOpen, "[]", false}, Change{kTcp, kTunnel, "[]", true}})
     run([&change](asio::any_io_executor executor) -> asio::awaitable<void> {
       Gateway gateway(executor);
       gateway.upstream(echoes);
@@ -302,8 +314,10 @@ TEST(Gateway, CutsTlsThatAskedForAHostDeniedLater) {
     bool cut;
   };
   // By address, and by another name of the same address: what is asked for inside is what counts.
-  for (const Change& change : {Change{"127.0.0.1", "b.example.com", kDenied, true}, Change{"a.example.com", "b.example.com", kDenied, true}, Change{"a.example.com", "b.example.com", kTunnel, true},
-                               Change{"127.0.0.1", "c.example.com", kDenied, false}, Change{"a.example.com", "a.example.com", kTunnel, false}})
+  for (const Change& change :
+       {Change{"127.0.0.1", "b.example.com", kDenied, true}, Change{"a.example.com", "b.example.com", kDenied, true},
+        Change{"a.example.com", "b.example.com", kTunnel, true}, Change{"127.0.0.1", "c.example.com", kDenied, false},
+        Change{"a.example.com", "a.example.com", kTunnel, false}})
     run([&change](asio::any_io_executor executor) -> asio::awaitable<void> {
       Gateway gateway(executor);
       gateway.upstream(greets);
@@ -315,7 +329,8 @@ TEST(Gateway, CutsTlsThatAskedForAHostDeniedLater) {
       EXPECT_EQ(gateway.sandbox->open_connections(), 1U);
       gateway.set(change.after);
       co_await sleep_for(std::chrono::milliseconds(20));
-      EXPECT_EQ(gateway.sandbox->open_connections(), change.cut ? 0U : 1U) << change.dialled << " for " << change.asked << ", then " << change.after;
+      EXPECT_EQ(gateway.sandbox->open_connections(), change.cut ? 0U : 1U)
+          << change.dialled << " for " << change.asked << ", then " << change.after;
     });
 }
 
@@ -332,7 +347,8 @@ TEST(Gateway, CutsARequestByAddressForAHostDeniedLater) {
     auto guest = co_await gateway.dial("127.0.0.1");
     co_await send(*guest, "GET / HTTP/1.1\r\nHost: " + host(gateway, "b.example.com") + "\r\n\r\n");
     EXPECT_TRUE((co_await receive(*guest, "half\n")).starts_with("HTTP/1.1 200"));
-    gateway.set(R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]},{"action":"deny","name":"b.example.com"}]})");
+    gateway.set(
+        R"({"mode":"allowlist","rules":[{"cidr":"127.0.0.1","protocol":"http","ports":[PORT]},{"action":"deny","name":"b.example.com"}]})");
     EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
   });
 }
@@ -342,7 +358,8 @@ TEST(TunnelRefusal, AnEncryptedHelloIsRefusedWhereNamesDecide) {
     const auto policy = Policy::parse(parse_json_object(text).value()).value();
     return tunnel_refusal({"a.example.com", {}, encrypted}, to, *policy).has_value();
   };
-  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true}]})", *kRange = R"({"mode":"allowlist","rules":[{"cidr":"93.184.216.0/24"}]})";
+  constexpr const char *kTunnel = R"({"mode":"allowlist","rules":[{"name":"a.example.com","tunnel":true}]})",
+                       *kRange = R"({"mode":"allowlist","rules":[{"cidr":"93.184.216.0/24"}]})";
   constexpr const char *kOpen = R"({"mode":"open"})", *kHole = R"({"mode":"open","rules":[{"action":"deny","name":"b.example.com"}]})";
   const Destination named{"a.example.com", std::nullopt, 443}, bare{"", Address::parse("93.184.216.34").value(), 443};
   EXPECT_FALSE(refused(kTunnel, named, false));
@@ -362,7 +379,8 @@ TEST(Gateway, JudgesAnAddressAgainWhenThePolicyChangedWhileItWasDialled) {
     gateway.upstream(greets);
     gateway.set(kTcp);
     auto guest = co_await gateway.dial("a.example.com");
-    gateway.set(R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
+    gateway.set(
+        R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
     EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
   });
 }
@@ -411,8 +429,9 @@ TEST(Gateway, TellsThatASecretWasTakenOutOfAHeadAndRefusesCodingsItCannotRead) {
     Gateway gateway(executor);
     auto serve = [](http::Stream& stream) -> asio::awaitable<void> {
       const std::string head = co_await receive(stream, "\r\n\r\n");
-      co_await send(stream, head.starts_with("GET /head") ? "HTTP/1.1 204 No Content\r\nX-Seen: s3cr3t-value-1234\r\nConnection: close\r\n\r\n"
-                            : "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc");
+      co_await send(stream, head.starts_with("GET /head")
+                                ? "HTTP/1.1 204 No Content\r\nX-Seen: s3cr3t-value-1234\r\nConnection: close\r\n\r\n"
+                                : "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc");
     };
     gateway.upstream(serve, "a.example.com");
     gateway.credentials.set("key", Secret(std::string_view("s3cr3t-value-1234")));
@@ -427,7 +446,10 @@ TEST(Gateway, TellsThatASecretWasTakenOutOfAHeadAndRefusesCodingsItCannotRead) {
     const std::string refused = co_await receive(*guest, "}");
     EXPECT_NE(refused.find("HTTP/1.1 502"), std::string::npos) << refused;
     EXPECT_NE(refused.find("upstream_encoding"), std::string::npos) << refused;
-    EXPECT_EQ(std::count_if(gateway.events.begin(), gateway.events.end(), [](const json::object& e) { return e.contains("reason") && e.at("reason") == "a secret was taken out of the answer"; }), 1);
+    EXPECT_EQ(std::count_if(
+                  gateway.events.begin(), gateway.events.end(),
+                  [](const json::object& e) { return e.contains("reason") && e.at("reason") == "a secret was taken out of the answer"; }),
+              1);
   });
 }
 
@@ -490,13 +512,17 @@ TEST(Gateway, CarriesWebSocketsAndNoOtherUpgrade) {
         co_return;
       }
       // RFC 6455, section 1.3: the sample key and its answer.
-      co_await send(stream, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nfirst");
+      co_await send(stream,
+                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
+                    "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nfirst");
       const std::string frame = co_await receive(stream, "frame");
       co_await send(stream, "echo " + frame);
     };
     gateway.upstream(serve);
     gateway.set(kHttp);
-    const std::string upgrade = "GET /ws HTTP/1.1\r\nHost: " + host(gateway) + "\r\nConnection: Upgrade\r\nUpgrade: {}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    const std::string upgrade =
+        "GET /ws HTTP/1.1\r\nHost: " + host(gateway) +
+        "\r\nConnection: Upgrade\r\nUpgrade: {}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     auto guest = co_await gateway.dial("a.example.com");
     co_await send(*guest, fmt::format(fmt::runtime(upgrade), "websocket"));
     const std::string head = co_await receive(*guest, "first");
@@ -518,7 +544,8 @@ TEST(Gateway, CutsWhatALaterRangeRuleDenies) {
     auto guest = co_await gateway.dial("a.example.com");
     EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
     // The guest dialled a name; the address behind it is denied now.
-    gateway.set(R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
+    gateway.set(
+        R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"tcp","ports":[PORT]},{"action":"deny","cidr":"127.0.0.0/8"}]})");
     EXPECT_EQ(co_await receive(*guest, "\n"), "<cut>");
     auto again = co_await gateway.dial("a.example.com");
     EXPECT_EQ(co_await receive(*again, "\n"), "<cut>");
@@ -548,7 +575,8 @@ TEST(Gateway, MonitorsWithoutRefusingAndSaysWhatWouldHaveSufficed) {
 }
 
 TEST(Gateway, ObservesByWhatIsSpokenWhichRuleWouldDo) {
-  const std::pair<std::string, const char*> kSpoken[] = {{client_hello("a.example.com"), "https"}, {client_hello("b.example.com"), "tcp"}, {"SSH-2.0-client\r\n", "tcp"}};
+  const std::pair<std::string, const char*> kSpoken[] = {
+      {client_hello("a.example.com"), "https"}, {client_hello("b.example.com"), "tcp"}, {"SSH-2.0-client\r\n", "tcp"}};
   for (const auto& [first, protocol] : kSpoken)
     run([&first = first, protocol = protocol](asio::any_io_executor executor) -> asio::awaitable<void> {
       Gateway gateway(executor);
@@ -559,7 +587,8 @@ TEST(Gateway, ObservesByWhatIsSpokenWhichRuleWouldDo) {
       EXPECT_EQ(co_await receive(*guest, "\n"), "hello\n");
       co_await sleep_for(std::chrono::milliseconds(20));
       const json::object observed = gateway.sandbox->observed().to_json();
-      EXPECT_EQ(json::serialize(observed.at("policy").at("rules")), fmt::format(R"([{{"name":"a.example.com","ports":[{}],"protocol":"{}"}}])", gateway.upstream_port, protocol));
+      EXPECT_EQ(json::serialize(observed.at("policy").at("rules")),
+                fmt::format(R"([{{"name":"a.example.com","ports":[{}],"protocol":"{}"}}])", gateway.upstream_port, protocol));
     });
 }
 

@@ -26,7 +26,8 @@ struct Waited {
 Task<> handle(Parent& parent, wire::EgressRequest request, std::vector<Fd> fds) {
   const std::string sandbox = wire::text_of(request.sandbox), load = wire::text_of(request.load);
   if (request.call == wire::EgressCall::detach) co_return co_await parent.detach(sandbox, load);
-  if (fds.size() != wire::kEgressSockets) co_return fail(ErrorKind::invalid_argument, "bad_packet", "a sandbox has three sockets for the gateway");
+  if (fds.size() != wire::kEgressSockets)
+    co_return fail(ErrorKind::invalid_argument, "bad_packet", "a sandbox has three sockets for the gateway");
   const std::string tenant = wire::text_of(request.tenant);
   co_return co_await parent.attach(sandbox, tenant, load, std::move(fds));
 }
@@ -42,8 +43,10 @@ asio::awaitable<void> converse(std::shared_ptr<Waited> socket, Parent& parent) {
     }
     auto request = wire::parse_egress_request(packet->bytes);
     Result<> outcome;
-    if (request) outcome = co_await handle(parent, *request, std::move(packet->fds));
-    else outcome = fail(std::move(request).error());
+    if (request)
+      outcome = co_await handle(parent, *request, std::move(packet->fds));
+    else
+      outcome = fail(std::move(request).error());
     wire::EgressReply reply;
     if (!outcome) {
       reply.failed = 1 + static_cast<std::uint32_t>(outcome.error().kind);

@@ -22,7 +22,8 @@ constexpr int kTurns = 4;
 constexpr std::chrono::seconds kIdle{600};
 
 nghttp2_nv field(const std::string& name, const std::string& value) {
-  return {reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())), reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(), NGHTTP2_NV_FLAG_NONE};
+  return {reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())), reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())),
+          name.size(), value.size(), NGHTTP2_NV_FLAG_NONE};
 }
 
 std::vector<nghttp2_nv> views(const Fields& fields) {
@@ -37,17 +38,24 @@ std::string lower(std::string text) {
   return text;
 }
 
-ssize_t give_to_guest(nghttp2_session*, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags, nghttp2_data_source*, void* owner) {
+ssize_t give_to_guest(nghttp2_session*, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags, nghttp2_data_source*,
+                      void* owner) {
   return static_cast<Http2Session*>(owner)->give(true, id, into, room, flags);
 }
-ssize_t give_to_upstream(nghttp2_session*, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags, nghttp2_data_source*, void* owner) {
+ssize_t give_to_upstream(nghttp2_session*, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags,
+                         nghttp2_data_source*, void* owner) {
   return static_cast<Http2Session*>(owner)->give(false, id, into, room, flags);
 }
 
 }  // namespace
 
 Http2Session::Http2Session(Flow& flow, http::Stream& guest, Upstream& upstream, std::optional<Error> dead)
-    : flow_(flow), guest_(guest), upstream_(upstream), dead_(std::move(dead)), wake_down_(flow.sandbox().services().executor), wake_up_(flow.sandbox().services().executor) {
+    : flow_(flow),
+      guest_(guest),
+      upstream_(upstream),
+      dead_(std::move(dead)),
+      wake_down_(flow.sandbox().services().executor),
+      wake_up_(flow.sandbox().services().executor) {
   flow_.on_reconsider = [this] { reconsider(); };
 }
 
@@ -88,7 +96,8 @@ asio::awaitable<void> Http2Session::run() {
     up_ = *up;
   }
   if (up_) {
-    co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_) && read_from(*upstream_.stream, up_, false) && write_to(*upstream_.stream, up_, wake_up_));
+    co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_) && read_from(*upstream_.stream, up_, false) &&
+              write_to(*upstream_.stream, up_, wake_up_));
   } else {
     co_await (read_from(guest_, down_, true) && write_to(guest_, down_, wake_down_));
   }
@@ -118,8 +127,10 @@ asio::awaitable<void> Http2Session::read_from(http::Stream& from, nghttp2_sessio
       break;
     }
     bool on = false;
-    if (up) on = co_await flow_.passed_up(got.bytes);
-    else on = co_await flow_.passed_down(got.bytes);
+    if (up)
+      on = co_await flow_.passed_up(got.bytes);
+    else
+      on = co_await flow_.passed_down(got.bytes);
     if (!on || (nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0)) break;
   }
   watch.clear();
@@ -179,14 +190,22 @@ int Http2Session::request_field(std::int32_t guest_id, std::string_view name, st
   Http2Stream* stream = by_guest(guest_id);
   if (!stream) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   stream->head_bytes += name.size() + value.size();
-  if (stream->head_bytes > kLongestHead || stream->head.headers.fields().size() >= kMostFields) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-  if (name == ":method") stream->head.method = value;
-  else if (name == ":path") stream->head.target = value;
-  else if (name == ":authority") stream->authority = value;
-  else if (name == ":scheme") stream->scheme = value;
-  else if (name.starts_with(':')) stream->malformed = true;  // :protocol and whatever comes
-  else if (name == "cookie" && stream->head.headers.has("cookie")) stream->head.headers.set("cookie", std::string(stream->head.headers.get("cookie")).append("; ").append(value));
-  else stream->head.headers.add(name, std::string(value));
+  if (stream->head_bytes > kLongestHead || stream->head.headers.fields().size() >= kMostFields)
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  if (name == ":method")
+    stream->head.method = value;
+  else if (name == ":path")
+    stream->head.target = value;
+  else if (name == ":authority")
+    stream->authority = value;
+  else if (name == ":scheme")
+    stream->scheme = value;
+  else if (name.starts_with(':'))
+    stream->malformed = true;  // :protocol and whatever comes
+  else if (name == "cookie" && stream->head.headers.has("cookie"))
+    stream->head.headers.set("cookie", std::string(stream->head.headers.get("cookie")).append("; ").append(value));
+  else
+    stream->head.headers.add(name, std::string(value));
   return 0;
 }
 
@@ -201,14 +220,23 @@ void Http2Session::request_head_done(std::int32_t guest_id, bool ended) {
   // :authority and Host must not differ; one of them must be there (RFC 9113, 8.3.1).
   const std::string host(head.headers.get("host"));
   const std::size_t hosts = head.headers.count("host");
-  if (stream->malformed || stream->scheme != "https" || hosts > 1 || (hosts == 1 && !stream->authority.empty() && host != stream->authority)) {
-    Refusal refusal{400, Error{ErrorKind::invalid_argument, "bad_request", "the egress gateway refused this request: its :authority, Host or :scheme contradict each other", "send one host"}, "", true};
+  if (stream->malformed || stream->scheme != "https" || hosts > 1 ||
+      (hosts == 1 && !stream->authority.empty() && host != stream->authority)) {
+    Refusal refusal{
+        400,
+        Error{ErrorKind::invalid_argument, "bad_request",
+              "the egress gateway refused this request: its :authority, Host or :scheme contradict each other", "send one host"},
+        "", true};
     return refuse(*stream, std::move(refusal));
   }
   if (!stream->authority.empty()) head.headers.set("host", stream->authority);
   head.framing = ended ? http::Framing::none : http::Framing::chunked;
   if (!sandbox.budget().request())
-    return refuse(*stream, {429, Error{ErrorKind::resource_exhausted, "too_many_requests", fmt::format("this sandbox may send {} requests a second", settings->limits.requests_per_second), "send fewer"}, "", false});
+    return refuse(*stream,
+                  {429,
+                   Error{ErrorKind::resource_exhausted, "too_many_requests",
+                         fmt::format("this sandbox may send {} requests a second", settings->limits.requests_per_second), "send fewer"},
+                   "", false});
   auto request = check_request(head, flow_.to(), true, *settings);
   if (!request) return refuse(*stream, std::move(request).error());
   if (dead_) return refuse(*stream, upstream_refusal(*dead_));
@@ -228,7 +256,8 @@ void Http2Session::request_head_done(std::int32_t guest_id, bool ended) {
 }
 
 void Http2Session::pass_on(Http2Stream& stream, bool ended) {
-  Fields fields{{":method", stream.request.method}, {":scheme", "https"}, {":authority", stream.request.host}, {":path", stream.request.target}};
+  Fields fields{
+      {":method", stream.request.method}, {":scheme", "https"}, {":authority", stream.request.host}, {":path", stream.request.target}};
   for (const auto& [name, value] : stream.head.headers.fields())
     if (!http::equal_no_case(name, "host")) fields.emplace_back(lower(name), value);
   std::vector<nghttp2_nv> nv = views(fields);
@@ -243,7 +272,9 @@ void Http2Session::pass_on(Http2Stream& stream, bool ended) {
     wipe_fields(stream.head.headers);
     wipe_string(stream.request.target);
   }
-  if (id < 0) return refuse(stream, upstream_refusal({ErrorKind::unavailable, "upstream_closed", "it takes no more requests on this connection", "try again"}));
+  if (id < 0)
+    return refuse(
+        stream, upstream_refusal({ErrorKind::unavailable, "upstream_closed", "it takes no more requests on this connection", "try again"}));
   stream.upstream_id = id;
   stream.upstream_open = true;
   by_upstream_[id] = stream.guest_id;
@@ -316,15 +347,18 @@ void Http2Session::answer_head_done(std::int32_t upstream_id, bool ended) {
   int status = 0;
   http::Headers headers;
   for (const auto& [name, value] : fields) {
-    if (name == ":status") (void)std::from_chars(value.data(), value.data() + value.size(), status);
-    else headers.add(name, value);
+    if (name == ":status")
+      (void)std::from_chars(value.data(), value.data() + value.size(), status);
+    else
+      headers.add(name, value);
   }
   if (status < 200) {  // interim answers are for the hop between the upstream and us
     if (++stream->interim <= kMostInterim) return;
     stream->note = fmt::format("it sent more than {} interim answers", kMostInterim);
     return reset(*stream, NGHTTP2_ENHANCE_YOUR_CALM);
   }
-  if (const std::string_view coding = headers.get("content-encoding"); stream->scrubber.active() && !coding.empty() && !http::equal_no_case(coding, "identity") && !ended) {
+  if (const std::string_view coding = headers.get("content-encoding");
+      stream->scrubber.active() && !coding.empty() && !http::equal_no_case(coding, "identity") && !ended) {
     const bool deflate = http::equal_no_case(coding, "deflate");
     auto inflater = Inflater::make(deflate);
     if (!inflater || (!deflate && !http::equal_no_case(coding, "gzip") && !http::equal_no_case(coding, "x-gzip"))) {
@@ -336,17 +370,20 @@ void Http2Session::answer_head_done(std::int32_t upstream_id, bool ended) {
   }
   if (headers.get("content-type").starts_with("application/grpc")) stream->scrubber.take_turns();
   strip_response(headers);
-  if (const auto length = std::find_if(fields.begin(), fields.end(), [](const auto& f) { return f.first == "content-length"; }); length != fields.end() && !stream->inflater)
+  if (const auto length = std::find_if(fields.begin(), fields.end(), [](const auto& f) { return f.first == "content-length"; });
+      length != fields.end() && !stream->inflater)
     headers.set("content-length", length->second);
   stream->status = status;
   Fields out{{":status", std::to_string(status)}};
-  for (const auto& [name, value] : headers.fields()) out.emplace_back(lower(name), stream->scrubber.active() ? stream->scrubber.whole(value) : value);
+  for (const auto& [name, value] : headers.fields())
+    out.emplace_back(lower(name), stream->scrubber.active() ? stream->scrubber.whole(value) : value);
   const std::vector<nghttp2_nv> nv = views(out);
   stream->answered = true;
   stream->down_ended = ended;
   nghttp2_data_provider body{};
   body.read_callback = give_to_guest;
-  if (nghttp2_submit_response(down_, stream->guest_id, nv.data(), nv.size(), ended ? nullptr : &body) != 0) reset(*stream, NGHTTP2_INTERNAL_ERROR);
+  if (nghttp2_submit_response(down_, stream->guest_id, nv.data(), nv.size(), ended ? nullptr : &body) != 0)
+    reset(*stream, NGHTTP2_INTERNAL_ERROR);
 }
 
 void Http2Session::answer_trailers_done(std::int32_t upstream_id) { answer_ended(upstream_id); }
@@ -364,8 +401,10 @@ void Http2Session::answer_data(std::int32_t upstream_id, std::string_view bytes)
     if (!inflate(*stream, bytes, false, plain)) return;
     bytes = plain;
   }
-  if (stream->scrubber.active()) stream->down.add(stream->scrubber.push(bytes));
-  else stream->down.add(bytes);
+  if (stream->scrubber.active())
+    stream->down.add(stream->scrubber.push(bytes));
+  else
+    stream->down.add(bytes);
   (void)nghttp2_session_resume_data(down_, stream->guest_id);
 }
 
@@ -385,7 +424,8 @@ bool Http2Session::inflate(Http2Stream& stream, std::string_view bytes, bool las
   if (made && stream.down.size() + made->size() <= kMostInflated) {
     out = std::move(*made);
     // What gave nothing yet is not waited for by the guest, and the upstream may have to go on for it.
-    if (out.empty() && stream.down.empty() && stream.upstream_open) (void)nghttp2_session_consume(up_, stream.upstream_id, std::exchange(stream.unconsumed, 0));
+    if (out.empty() && stream.down.empty() && stream.upstream_open)
+      (void)nghttp2_session_consume(up_, stream.upstream_id, std::exchange(stream.unconsumed, 0));
     return true;
   }
   stream.note = made ? "its compressed answer to a request with a credential is too large" : made.error().message;
@@ -449,11 +489,16 @@ ssize_t Http2Session::give(bool to_guest, std::int32_t id, std::uint8_t* into, s
   // Only now may the other side send as much again.
   if (to_guest && stream->inflater) {
     const std::size_t open = from.empty() ? std::exchange(stream->unconsumed, 0) : 0;
-    if (open > 0 && stream->upstream_open) (void)nghttp2_session_consume(up_, stream->upstream_id, open);
-    else if (open > 0) (void)nghttp2_session_consume_connection(up_, open);
-  } else if (size > 0 && to_guest && up_ && stream->upstream_open) (void)nghttp2_session_consume(up_, stream->upstream_id, size);
-  else if (size > 0 && to_guest && up_ && stream->upstream_id >= 0) (void)nghttp2_session_consume_connection(up_, size);
-  else if (size > 0 && !to_guest) (void)nghttp2_session_consume(down_, stream->guest_id, size);
+    if (open > 0 && stream->upstream_open)
+      (void)nghttp2_session_consume(up_, stream->upstream_id, open);
+    else if (open > 0)
+      (void)nghttp2_session_consume_connection(up_, open);
+  } else if (size > 0 && to_guest && up_ && stream->upstream_open)
+    (void)nghttp2_session_consume(up_, stream->upstream_id, size);
+  else if (size > 0 && to_guest && up_ && stream->upstream_id >= 0)
+    (void)nghttp2_session_consume_connection(up_, size);
+  else if (size > 0 && !to_guest)
+    (void)nghttp2_session_consume(down_, stream->guest_id, size);
   if (from.empty() && ended) {
     *flags |= NGHTTP2_DATA_FLAG_EOF;
     if (to_guest && !stream->answer.empty() && !stream->refused) {
@@ -474,8 +519,10 @@ asio::awaitable<void> serve_http2(Flow& flow, http::Stream& guest, Upstream& ups
   flow.protocol = "h2";
   Http2Session session(flow, guest, upstream, std::move(dead));
   co_await session.run();
-  if (flow.is_cut()) guest.reset();
-  else co_await close_gently(guest);
+  if (flow.is_cut())
+    guest.reset();
+  else
+    co_await close_gently(guest);
   upstream.drop();
 }
 

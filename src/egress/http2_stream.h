@@ -46,12 +46,12 @@ class Waiting {
 
 struct Http2Stream {
   std::int32_t guest_id = -1, upstream_id = -1;
-  http::Head head;              // of the request, as it comes
+  http::Head head;  // of the request, as it comes
   std::string authority, scheme;
   std::size_t head_bytes = 0;
   bool malformed = false;
   CheckedRequest request;
-  std::string credentials;      // their names
+  std::string credentials;  // their names
   Scrubber scrubber;
   std::unique_ptr<Inflater> inflater;  // of an answer that is searched for secrets and came compressed
   std::size_t unconsumed = 0;          // with it: compressed bytes whose window opens when all that they gave went out
@@ -59,11 +59,11 @@ struct Http2Stream {
   bool up_ended = false, down_ended = false;
   bool guest_open = true, upstream_open = false;
   int status = 0;
-  Fields answer;                // of the upstream: the head's fields, later the trailers'
+  Fields answer;                 // of the upstream: the head's fields, later the trailers'
   std::size_t answer_bytes = 0;  // of all of them, interim answers' too
-  bool answered = false;        // the guest has the head
-  int interim = 0;              // answers of status 1xx so far
-  bool refused = false;         // answered by the gateway itself
+  bool answered = false;         // the guest has the head
+  int interim = 0;               // answers of status 1xx so far
+  bool refused = false;          // answered by the gateway itself
   std::uint64_t bytes_up = 0, bytes_down = 0;
   std::string note;
 };
@@ -111,8 +111,8 @@ class Http2Session {
   http::Stream& guest_;
   Upstream& upstream_;
   std::optional<Error> dead_;
-  nghttp2_session* down_ = nullptr;  // server, toward the guest
-  nghttp2_session* up_ = nullptr;    // client, toward the upstream; nullptr when dead
+  nghttp2_session* down_ = nullptr;                               // server, toward the guest
+  nghttp2_session* up_ = nullptr;                                 // client, toward the upstream; nullptr when dead
   std::map<std::int32_t, std::unique_ptr<Http2Stream>> streams_;  // by guest_id
   std::map<std::int32_t, std::int32_t> by_upstream_;
   Signal wake_down_, wake_up_;

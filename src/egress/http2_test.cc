@@ -16,7 +16,8 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 std::vector<nghttp2_nv> views(const Fields& fields) {
   std::vector<nghttp2_nv> out;
   for (const auto& [name, value] : fields)
-    out.push_back({reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())), reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(), 0});
+    out.push_back({reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())),
+                   reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(), 0});
   return out;
 }
 
@@ -31,15 +32,18 @@ struct Peer {
   Peer(http::Stream& connection, bool server) : stream(connection) {
     nghttp2_session_callbacks* callbacks = nullptr;
     nghttp2_session_callbacks_new(&callbacks);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, [](nghttp2_session*, const nghttp2_frame* frame, const std::uint8_t* name, std::size_t n, const std::uint8_t* value, std::size_t v,
-                                                                   std::uint8_t, void* self) {
-      static_cast<Peer*>(self)->streams[frame->hd.stream_id].fields.emplace_back(std::string(reinterpret_cast<const char*>(name), n), std::string(reinterpret_cast<const char*>(value), v));
-      return 0;
-    });
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, [](nghttp2_session*, std::uint8_t, std::int32_t id, const std::uint8_t* data, std::size_t n, void* self) {
-      static_cast<Peer*>(self)->streams[id].body.append(reinterpret_cast<const char*>(data), n);
-      return 0;
-    });
+    nghttp2_session_callbacks_set_on_header_callback(
+        callbacks, [](nghttp2_session*, const nghttp2_frame* frame, const std::uint8_t* name, std::size_t n, const std::uint8_t* value,
+                      std::size_t v, std::uint8_t, void* self) {
+          static_cast<Peer*>(self)->streams[frame->hd.stream_id].fields.emplace_back(std::string(reinterpret_cast<const char*>(name), n),
+                                                                                     std::string(reinterpret_cast<const char*>(value), v));
+          return 0;
+        });
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(
+        callbacks, [](nghttp2_session*, std::uint8_t, std::int32_t id, const std::uint8_t* data, std::size_t n, void* self) {
+          static_cast<Peer*>(self)->streams[id].body.append(reinterpret_cast<const char*>(data), n);
+          return 0;
+        });
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, [](nghttp2_session*, const nghttp2_frame* frame, void* self) {
       Peer& peer = *static_cast<Peer*>(self);
       if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
@@ -48,15 +52,18 @@ struct Peer {
       }
       return 0;
     });
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, [](nghttp2_session*, std::int32_t id, std::uint32_t code, void* self) {
-      if (code != 0) static_cast<Peer*>(self)->streams[id].reset = true;
-      return 0;
-    });
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks,
+                                                           [](nghttp2_session*, std::int32_t id, std::uint32_t code, void* self) {
+                                                             if (code != 0) static_cast<Peer*>(self)->streams[id].reset = true;
+                                                             return 0;
+                                                           });
     nghttp2_option* option = nullptr;
     nghttp2_option_new(&option);
     nghttp2_option_set_max_send_header_block_length(option, 1 << 20);
-    if (server) nghttp2_session_server_new2(&session, callbacks, this, option);
-    else nghttp2_session_client_new2(&session, callbacks, this, option);
+    if (server)
+      nghttp2_session_server_new2(&session, callbacks, this, option);
+    else
+      nghttp2_session_client_new2(&session, callbacks, this, option);
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
     nghttp2_submit_settings(session, 0, nullptr, 0);
@@ -66,7 +73,8 @@ struct Peer {
   nghttp2_data_provider body_of() {
     nghttp2_data_provider provider{};
     provider.source.ptr = this;
-    provider.read_callback = [](nghttp2_session* s, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags, nghttp2_data_source* source, void*) -> ssize_t {
+    provider.read_callback = [](nghttp2_session* s, std::int32_t id, std::uint8_t* into, std::size_t room, std::uint32_t* flags,
+                                nghttp2_data_source* source, void*) -> ssize_t {
       Stream& out = static_cast<Peer*>(source->ptr)->streams[id];
       const std::size_t n = std::min(room, out.to_send.size());
       std::copy_n(out.to_send.begin(), n, into);
@@ -97,7 +105,8 @@ struct Peer {
     for (;;) {
       std::string out;
       const std::uint8_t* data = nullptr;
-      for (ssize_t n; (n = nghttp2_session_mem_send(session, &data)) > 0;) out.append(reinterpret_cast<const char*>(data), static_cast<std::size_t>(n));
+      for (ssize_t n; (n = nghttp2_session_mem_send(session, &data)) > 0;)
+        out.append(reinterpret_cast<const char*>(data), static_cast<std::size_t>(n));
       if (!out.empty()) co_await test::send(stream, out);
       if (done()) co_return;
       std::array<char, 16384> buffer;
@@ -139,7 +148,10 @@ Gateway::Serve echo() {
 }
 
 Fields get(const Gateway& gateway, std::string path = "/v1/x", std::string name = "a.example.com") {
-  return {{":method", "POST"}, {":scheme", "https"}, {":authority", fmt::format("{}:{}", name, gateway.upstream_port)}, {":path", std::move(path)}};
+  return {{":method", "POST"},
+          {":scheme", "https"},
+          {":authority", fmt::format("{}:{}", name, gateway.upstream_port)},
+          {":path", std::move(path)}};
 }
 
 TEST(Http2, ChecksEachStreamAndCarriesTrailers) {
@@ -162,7 +174,9 @@ TEST(Http2, ChecksEachStreamAndCarriesTrailers) {
     const std::int32_t contradicting = peer.request(two_hosts);
     const std::int32_t plain = peer.request(get(gateway, "/open"));
     const std::vector<std::int32_t> all{good, other, contradicting, plain};
-    const auto done = [&] { return std::all_of(all.begin(), all.end(), [&](std::int32_t id) { return peer.streams[id].ended || peer.streams[id].reset; }); };
+    const auto done = [&] {
+      return std::all_of(all.begin(), all.end(), [&](std::int32_t id) { return peer.streams[id].ended || peer.streams[id].reset; });
+    };
     co_await peer.drive(done);
     EXPECT_EQ(peer.field(good, ":status"), "200");
     EXPECT_EQ(peer.field(good, "grpc-status"), "0");
@@ -257,7 +271,9 @@ TEST(Http2, TakesNoAnswerWhoseHeadGrowsWithoutEnd) {
     if (!guest) co_return;
     Peer peer(*guest, false);
     const std::int32_t refused = peer.request(get(gateway, "/v1/long")), taken = peer.request(get(gateway, "/v1/large"));
-    const auto over = [&] { return (peer.streams[refused].ended || peer.streams[refused].reset) && (peer.streams[taken].ended || peer.streams[taken].reset); };
+    const auto over = [&] {
+      return (peer.streams[refused].ended || peer.streams[refused].reset) && (peer.streams[taken].ended || peer.streams[taken].reset);
+    };
     co_await peer.drive(over);
     EXPECT_TRUE(peer.streams[refused].reset);
     EXPECT_TRUE(peer.streams[taken].ended);

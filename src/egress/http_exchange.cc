@@ -24,7 +24,9 @@ tl::unexpected<Error> upstream_error(std::string_view code, std::string message)
 }
 
 // RFC 9110, section 9.2.2. Anything else may have been done already, though no answer came.
-bool may_be_repeated(std::string_view method) { return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "PUT" || method == "DELETE"; }
+bool may_be_repeated(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "PUT" || method == "DELETE";
+}
 
 // A body's buffer: large for what is long, so that several TLS records go with one system call.
 std::size_t piece_for(const http::Head& head) {
@@ -43,9 +45,17 @@ std::string websocket_accept(std::string_view key) {
 
 }  // namespace
 
-HttpExchange::HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall, http::Head& head,
-                           CheckedRequest& request)
-    : flow_(flow), guest_(guest), guest_in_(guest_in), upstream_(upstream), tls_(tls), head_(head), request_(request), body_(head), stall_(stall) {}
+HttpExchange::HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall,
+                           http::Head& head, CheckedRequest& request)
+    : flow_(flow),
+      guest_(guest),
+      guest_in_(guest_in),
+      upstream_(upstream),
+      tls_(tls),
+      head_(head),
+      request_(request),
+      body_(head),
+      stall_(stall) {}
 
 void HttpExchange::failed(Error error) {
   if (answered_) {
@@ -107,9 +117,12 @@ Result<std::string> HttpExchange::request_head() const {
   TRY_VOID(http::append_field(out, "Host", request_.host));
   for (const auto& [name, value] : head_.headers.fields())
     if (!http::equal_no_case(name, "Host")) TRY_VOID(http::append_field(out, name, value));
-  if (head_.framing == http::Framing::sized) out += fmt::format("Content-Length: {}\r\n", *head_.content_length);
-  else if (head_.framing == http::Framing::chunked) out += "Transfer-Encoding: chunked\r\n";
-  else if (head_.content_length) out += "Content-Length: 0\r\n";
+  if (head_.framing == http::Framing::sized)
+    out += fmt::format("Content-Length: {}\r\n", *head_.content_length);
+  else if (head_.framing == http::Framing::chunked)
+    out += "Transfer-Encoding: chunked\r\n";
+  else if (head_.content_length)
+    out += "Content-Length: 0\r\n";
   if (request_.websocket) out += "Connection: Upgrade\r\nUpgrade: websocket\r\n";
   out += "\r\n";
   return out;
@@ -153,7 +166,8 @@ asio::awaitable<void> HttpExchange::upload() {
     const bool last = body_.done();
     const std::string size = chunked && piece.bytes > 0 ? fmt::format("{:x}\r\n", piece.bytes) : std::string();
     const std::string_view end = !chunked ? "" : last && piece.bytes > 0 ? "\r\n0\r\n\r\n" : last ? "0\r\n\r\n" : "\r\n";
-    const std::array parts{asio::const_buffer(size.data(), size.size()), asio::const_buffer(buffer.get(), piece.bytes), asio::const_buffer(end.data(), end.size())};
+    const std::array parts{asio::const_buffer(size.data(), size.size()), asio::const_buffer(buffer.get(), piece.bytes),
+                           asio::const_buffer(end.data(), end.size())};
     stall_.set(kStall);
     const http::Transfer sent = co_await upstream_.stream->write_all(parts);
     if (sent.error) co_return;  // it may have answered already and closed: respond() will see
@@ -167,8 +181,10 @@ asio::awaitable<void> HttpExchange::respond() {
   for (;;) {
     auto answer_head = co_await read_answer_head();
     if (!answer_head) {
-      if (!guest_gone_) failed(answer_head.error());
-      else outcome_.cut_off = true;
+      if (!guest_gone_)
+        failed(answer_head.error());
+      else
+        outcome_.cut_off = true;
       break;
     }
     if (answer_head->status == 101) {
@@ -222,7 +238,9 @@ Task<> HttpExchange::answer(http::Head answer) {
       CO_TRY(inflater_, Inflater::make(http::equal_no_case(coding, "deflate")));
       answer.headers.remove("Content-Encoding");
     } else if (!coding.empty() && !http::equal_no_case(coding, "identity")) {
-      co_return upstream_error("upstream_encoding", "it compressed the answer to a request with a credential in a way that is not read here, although it was asked not to");
+      co_return upstream_error(
+          "upstream_encoding",
+          "it compressed the answer to a request with a credential in a way that is not read here, although it was asked not to");
     }
   }
   const http::Framing framing = answer.framing;
@@ -239,8 +257,10 @@ Task<> HttpExchange::answer(http::Head answer) {
     const auto added = scrubber_.active() ? http::append_field(text, name, scrubber_.whole(value)) : http::append_field(text, name, value);
     if (!added) co_return upstream_error("upstream_malformed", "its answer holds a malformed field");
   }
-  if (chunked) text += "Transfer-Encoding: chunked\r\n";
-  else if (answer.content_length && !resized) text += fmt::format("Content-Length: {}\r\n", *answer.content_length);
+  if (chunked)
+    text += "Transfer-Encoding: chunked\r\n";
+  else if (answer.content_length && !resized)
+    text += fmt::format("Content-Length: {}\r\n", *answer.content_length);
   if (!outcome_.keep) text += "Connection: close\r\n";
   text += "\r\n";
   answered_ = true;
@@ -294,7 +314,8 @@ asio::awaitable<bool> HttpExchange::to_guest(std::string_view head, std::string_
   const std::string_view end = !chunked ? "" : last ? (data.empty() ? "0\r\n\r\n" : "\r\n0\r\n\r\n") : data.empty() ? "" : "\r\n";
   const std::string front = std::string(head) + size;
   if (front.empty() && data.empty() && end.empty()) co_return true;
-  const std::array parts{asio::const_buffer(front.data(), front.size()), asio::const_buffer(data.data(), data.size()), asio::const_buffer(end.data(), end.size())};
+  const std::array parts{asio::const_buffer(front.data(), front.size()), asio::const_buffer(data.data(), data.size()),
+                         asio::const_buffer(end.data(), end.size())};
   const http::Transfer sent = co_await guest_.write_all(parts);
   co_return !sent.error;
 }
@@ -308,7 +329,8 @@ asio::awaitable<void> HttpExchange::websocket(const http::Head& answer_head) {
   http::Headers headers = answer_head.headers;
   strip_response(headers);
   std::string text = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
-  for (const auto& [name, value] : headers.fields()) (void)http::append_field(text, name, scrubber_.active() ? scrubber_.whole(value) : value);
+  for (const auto& [name, value] : headers.fields())
+    (void)http::append_field(text, name, scrubber_.active() ? scrubber_.whole(value) : value);
   text += "\r\n";
   answered_ = true;
   outcome_.status = 101;

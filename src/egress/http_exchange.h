@@ -26,7 +26,8 @@ class HttpExchange {
   };
 
   // `stall` cuts the flow when nothing has moved either way for long; it is the connection's, since making one costs every request.
-  HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall, http::Head& head, CheckedRequest& request);
+  HttpExchange(Flow& flow, http::Stream& guest, http::InBuffer& guest_in, Upstream& upstream, bool tls, http::Watchdog& stall,
+               http::Head& head, CheckedRequest& request);
   asio::awaitable<Outcome> run(const Injection& injection, std::optional<Error> dead);
 
  private:

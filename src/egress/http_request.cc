@@ -13,20 +13,28 @@ namespace {
 constexpr std::size_t kLongestTarget = 16 << 10;
 
 tl::unexpected<Refusal> bad(std::string why, int status = 400) {
-  return tl::unexpected<Refusal>(Refusal{status, Error{ErrorKind::invalid_argument, "bad_request", "the egress gateway refused this request: " + std::move(why),
-                                                       "send plain HTTP as RFC 9110 and 9112 define it"}, "", false});
+  return tl::unexpected<Refusal>(
+      Refusal{status,
+              Error{ErrorKind::invalid_argument, "bad_request", "the egress gateway refused this request: " + std::move(why),
+                    "send plain HTTP as RFC 9110 and 9112 define it"},
+              "", false});
 }
 
 tl::unexpected<Refusal> misdirected(const std::string& asked, const Destination& to) {
   const std::string host = !to.name.empty() ? to.name : to.address ? to.address->text() : "?";
-  return tl::unexpected<Refusal>(Refusal{421, Error{ErrorKind::invalid_argument, "host_mismatch",
-                                                    fmt::format("the egress gateway refused this request: it is for {}, on a connection to {} port {}", loggable(asked, 100), host, to.port),
-                                                    "connect to the host that the request names"}, "", true});
+  return tl::unexpected<Refusal>(
+      Refusal{421,
+              Error{ErrorKind::invalid_argument, "host_mismatch",
+                    fmt::format("the egress gateway refused this request: it is for {}, on a connection to {} port {}",
+                                loggable(asked, 100), host, to.port),
+                    "connect to the host that the request names"},
+              "", true});
 }
 
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
   });
 }
 
@@ -47,7 +55,8 @@ Checked<std::string> origin_form(const http::Head& head, const HostPort& host, b
   std::string_view target = head.target;
   if (target.empty() || target.size() > kLongestTarget) return bad("its target is empty or longer than 16384 bytes");
   for (char c : target)
-    if (static_cast<unsigned char>(c) <= 0x20 || static_cast<unsigned char>(c) >= 0x7f || c == '#' || c == '\\' || c == '"' || c == '<' || c == '>')
+    if (static_cast<unsigned char>(c) <= 0x20 || static_cast<unsigned char>(c) >= 0x7f || c == '#' || c == '\\' || c == '"' || c == '<' ||
+        c == '>')
       return bad("its target holds a byte that targets do not have");
   if (target == "*") {
     if (head.method != "OPTIONS") return bad("only OPTIONS may have the target *");
@@ -59,12 +68,14 @@ Checked<std::string> origin_form(const http::Head& head, const HostPort& host, b
     return std::string(target);
   }
   const std::string_view scheme = tls ? "https://" : "http://";
-  if (target.size() <= scheme.size() || !http::equal_no_case(target.substr(0, scheme.size()), scheme)) return bad("its target is neither a path nor a URL of this scheme");
+  if (target.size() <= scheme.size() || !http::equal_no_case(target.substr(0, scheme.size()), scheme))
+    return bad("its target is neither a path nor a URL of this scheme");
   target.remove_prefix(scheme.size());
   const auto end = target.find_first_of("/?");
   const auto named = parse_authority(target.substr(0, end), tls ? 443 : 80);
   if (!named) return bad("its URL names no plain host");
-  if (named->name != host.name || named->address != host.address || named->port != host.port) return bad("its URL names another host than Host does");
+  if (named->name != host.name || named->address != host.address || named->port != host.port)
+    return bad("its URL names another host than Host does");
   std::string rest(end == std::string_view::npos ? std::string_view() : target.substr(end));
   if (!rest.starts_with('/')) rest.insert(0, "/");
   if (rest.starts_with("//")) return bad("its path begins with two slashes");
@@ -72,8 +83,9 @@ Checked<std::string> origin_form(const http::Head& head, const HostPort& host, b
 }
 
 bool wants_websocket(const http::Head& head) {
-  return head.method == "GET" && head.minor == 1 && head.framing == http::Framing::none && head.headers.count("Upgrade") == 1 && http::equal_no_case(head.headers.get("Upgrade"), "websocket") &&
-         lists_token(head.headers.get("Connection"), "upgrade") && head.headers.count("Sec-WebSocket-Key") == 1 && head.headers.get("Sec-WebSocket-Version") == "13";
+  return head.method == "GET" && head.minor == 1 && head.framing == http::Framing::none && head.headers.count("Upgrade") == 1 &&
+         http::equal_no_case(head.headers.get("Upgrade"), "websocket") && lists_token(head.headers.get("Connection"), "upgrade") &&
+         head.headers.count("Sec-WebSocket-Key") == 1 && head.headers.get("Sec-WebSocket-Version") == "13";
 }
 
 }  // namespace
@@ -107,7 +119,9 @@ Result<HostPort> parse_authority(std::string_view text, std::uint16_t default_po
     }
   }
   if (has_port) {
-    if (port.empty() || port.size() > 5 || port.front() == '0' || !std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; })) return wrong();
+    if (port.empty() || port.size() > 5 || port.front() == '0' ||
+        !std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      return wrong();
     unsigned number = 0;
     for (char c : port) number = number * 10 + static_cast<unsigned>(c - '0');
     if (number > 65535) return wrong();
@@ -141,13 +155,14 @@ Checked<CheckedRequest> check_request(const http::Head& head, const Destination&
   out.path = raw_path;
   const Policy& policy = *settings.policy;
   const bool strict = policy.reads_paths(out.to) || std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) {
-    return !b.path_prefixes.empty() && b.matches_host(out.to.name, out.to.port);
-  });
+                        return !b.path_prefixes.empty() && b.matches_host(out.to.name, out.to.port);
+                      });
   if (strict && out.target != "*") {
     const auto canonical = canonical_path(raw_path);
     if (!canonical) return bad("a rule looks at paths, and " + canonical.error().message);
     // One form for the rule and for the upstream: escapes may stay, anything that moves segments may not.
-    if (*canonical != raw_path && percent_decode(raw_path) != *canonical) return bad("a rule looks at paths, and this one has dot segments or empty ones");
+    if (*canonical != raw_path && percent_decode(raw_path) != *canonical)
+      return bad("a rule looks at paths, and this one has dot segments or empty ones");
     out.path = *canonical;
   }
   const bool reads_methods = policy.reads_methods(out.to);
@@ -160,10 +175,13 @@ Checked<CheckedRequest> check_request(const http::Head& head, const Destination&
     if (!named.allowed) verdict = named;
   }
   if (!verdict.allowed)
-    return tl::unexpected<Refusal>(Refusal{403, Error{ErrorKind::permission_denied, "egress_denied",
-                                                      fmt::format("the egress gateway of this sandbox refused {} {}: {}", loggable(head.method, 32), host->name.empty() ? host_text : host->name, verdict.reason),
-                                                      "ask whoever runs the sandbox to allow it; `space egress explain` tells which rule decides"},
-                                           verdict.rule, false});
+    return tl::unexpected<Refusal>(
+        Refusal{403,
+                Error{ErrorKind::permission_denied, "egress_denied",
+                      fmt::format("the egress gateway of this sandbox refused {} {}: {}", loggable(head.method, 32),
+                                  host->name.empty() ? host_text : host->name, verdict.reason),
+                      "ask whoever runs the sandbox to allow it; `space egress explain` tells which rule decides"},
+                verdict.rule, false});
   out.rule = verdict.rule;
   out.monitored = verdict.rule.empty() && policy.monitor();
   out.websocket = wants_websocket(head);
@@ -171,8 +189,10 @@ Checked<CheckedRequest> check_request(const http::Head& head, const Destination&
 }
 
 void strip_request(http::Headers& headers, bool rules_read_methods) {
-  static constexpr std::string_view kForged[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server", "X-Real-IP",
-                                                 "X-Original-URL", "X-Rewrite-URL", "X-Original-Host", "X-Host", "Via", "HTTP2-Settings", "Expect"};
+  static constexpr std::string_view kForged[] = {
+      "Forwarded",      "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server",
+      "X-Real-IP",      "X-Original-URL",  "X-Rewrite-URL",    "X-Original-Host",   "X-Host",           "Via",
+      "HTTP2-Settings", "Expect"};
   static constexpr std::string_view kOverrides[] = {"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"};
   strip_response(headers);
   for (const std::string_view name : kForged) headers.remove(name);

@@ -20,14 +20,14 @@ struct Refusal {
 
 struct CheckedRequest {
   std::string method;
-  std::string target;       // origin form, as it goes out
-  std::string path;         // canonical where rules look at paths, else as sent without the query
-  std::string host;         // the Host field as it goes out
-  std::string host_name;    // canonical; "" when Host is an address
-  Destination to;           // where the connection goes: never what Host said
-  bool websocket = false;   // asks for an upgrade to it
-  std::string rule;         // that allows it
-  bool monitored = false;   // allowed only because the policy monitors
+  std::string target;      // origin form, as it goes out
+  std::string path;        // canonical where rules look at paths, else as sent without the query
+  std::string host;        // the Host field as it goes out
+  std::string host_name;   // canonical; "" when Host is an address
+  Destination to;          // where the connection goes: never what Host said
+  bool websocket = false;  // asks for an upgrade to it
+  std::string rule;        // that allows it
+  bool monitored = false;  // allowed only because the policy monitors
 };
 
 template <class T>
@@ -35,7 +35,7 @@ using Checked = tl::expected<T, Refusal>;
 
 // The host and port of a Host field or an authority, canonical. `default_port` when it names none.
 struct HostPort {
-  std::string name;                // "" when it is an address
+  std::string name;  // "" when it is an address
   std::optional<Address> address;
   std::uint16_t port = 0;
 };

@@ -22,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const egress::Destination to{name, std::nullopt, 443};
     const auto request = egress::check_request(*head, to, true, settings);
     if (!request) continue;
-    if (request->host != name || (request->target != "*" && !request->target.starts_with('/')) || request->target.starts_with("//")) std::abort();
+    if (request->host != name || (request->target != "*" && !request->target.starts_with('/')) || request->target.starts_with("//"))
+      std::abort();
     http::Head again = *head;
     again.target = request->target;
     again.headers.set("Host", request->host);

@@ -20,10 +20,16 @@ constexpr std::chrono::seconds kIdle{75}, kHeadTime{20};
 class Session {
  public:
   Session(Flow& flow, http::Stream& guest, Upstream& upstream, bool tls, std::optional<Error> dead)
-      : flow_(flow), guest_(guest), upstream_(upstream), tls_(tls), dead_(std::move(dead)), watch_(flow.sandbox().services().executor, [this] {
-          expired_ = true;
-          guest_.cancel();
-        }),
+      : flow_(flow),
+        guest_(guest),
+        upstream_(upstream),
+        tls_(tls),
+        dead_(std::move(dead)),
+        watch_(flow.sandbox().services().executor,
+               [this] {
+                 expired_ = true;
+                 guest_.cancel();
+               }),
         stall_(flow.sandbox().services().executor, [&flow] { flow.cut("nothing moved for ten minutes"); }) {}
 
   asio::awaitable<void> run() {
@@ -38,7 +44,10 @@ class Session {
     auto head = co_await read_head();
     if (!head) {
       if (flow_.is_cut() || head.error().kind == ErrorKind::cancelled) co_return false;
-      Refusal refusal{head.error().code == "headers_too_large" ? 431 : head.error().code == "target_too_long" ? 414 : 400, head.error(), "", false};
+      Refusal refusal{head.error().code == "headers_too_large" ? 431
+                      : head.error().code == "target_too_long" ? 414
+                                                               : 400,
+                      head.error(), "", false};
       const http::Head unknown;
       co_await refuse(std::move(refusal), unknown);
       co_return false;
@@ -47,7 +56,10 @@ class Session {
     ++sandbox.counters().requests;
     const auto settings = sandbox.settings();
     if (!sandbox.budget().request()) {
-      Refusal refusal{429, Error{ErrorKind::resource_exhausted, "too_many_requests", fmt::format("this sandbox may send {} requests a second", settings->limits.requests_per_second), "send fewer"}, "", false};
+      Refusal refusal{429,
+                      Error{ErrorKind::resource_exhausted, "too_many_requests",
+                            fmt::format("this sandbox may send {} requests a second", settings->limits.requests_per_second), "send fewer"},
+                      "", false};
       co_await refuse(std::move(refusal), *head);
       co_return false;
     }
@@ -116,7 +128,9 @@ class Session {
       if (got.error) {
         const bool slow = expired_ && !first;
         watch_.clear();
-        if (slow) co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "the head of the request did not come in time", "send it at once");
+        if (slow)
+          co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "the head of the request did not come in time",
+                         "send it at once");
         co_return over();
       }
       in_.commit(got.bytes);

@@ -10,7 +10,8 @@ constexpr std::size_t kMostHeld = 32 << 20;
 constexpr uInt kPiece = 16 << 10;  // grown by so much at a time
 
 tl::unexpected<Error> wrong() {
-  return fail(ErrorKind::unavailable, "upstream_encoding", "its compressed answer to a request with a credential cannot be read", "try again later");
+  return fail(ErrorKind::unavailable, "upstream_encoding", "its compressed answer to a request with a credential cannot be read",
+              "try again later");
 }
 
 }  // namespace

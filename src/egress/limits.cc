@@ -6,8 +6,10 @@ namespace space::egress {
 
 void Bucket::fill(Time now) {
   const double capacity = static_cast<double>(rate_);
-  if (filled_ == Time{}) level_ = capacity;
-  else level_ = std::min(capacity, level_ + std::chrono::duration<double>(now - filled_).count() * capacity);
+  if (filled_ == Time{})
+    level_ = capacity;
+  else
+    level_ = std::min(capacity, level_ + std::chrono::duration<double>(now - filled_).count() * capacity);
   filled_ = now;
 }
 

@@ -59,10 +59,12 @@ Result<std::string> canonical_name(std::string_view text) {
     const auto dot = rest.find('.');
     label = rest.substr(0, dot);
     rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
-    if (label.empty() || label.size() > 63 || (dot != std::string_view::npos && rest.empty())) return invalid(text, "it has an empty or too long label");
+    if (label.empty() || label.size() > 63 || (dot != std::string_view::npos && rest.empty()))
+      return invalid(text, "it has an empty or too long label");
     if (label.front() == '-' || label.back() == '-') return invalid(text, "a label begins or ends with '-'");
     for (char c : label)
-      if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_')) return invalid(text, "it holds a character that names do not have");
+      if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_'))
+        return invalid(text, "it holds a character that names do not have");
     if (ascii && label.starts_with("xn--")) {
       // A label that is not the encoding of anything would be a second spelling for whoever decodes loosely.
       char* decoded = nullptr;

@@ -14,7 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!again || *again != *name || name->find_first_of(std::string_view("\0 /:@%\r\n", 8)) != std::string::npos) std::abort();
   }
   if (const auto pattern = canonical_pattern(text); pattern && canonical_pattern(*pattern) != *pattern) std::abort();
-  if (const auto path = canonical_path(text); path && (!path->starts_with('/') || path->find("/../") != std::string::npos || path->find("//") != std::string::npos)) std::abort();
+  if (const auto path = canonical_path(text);
+      path && (!path->starts_with('/') || path->find("/../") != std::string::npos || path->find("//") != std::string::npos))
+    std::abort();
   if (const auto object = space::parse_json_object(text)) (void)Policy::parse(*object);
   return 0;
 }

@@ -43,7 +43,8 @@ const std::string* NameMap::find(const Address& address) const {
 
 Address NameMap::v4(std::uint32_t number) {
   const std::uint32_t a = kFirst + number;
-  return Address::v4({static_cast<std::uint8_t>(a >> 24), static_cast<std::uint8_t>(a >> 16), static_cast<std::uint8_t>(a >> 8), static_cast<std::uint8_t>(a)});
+  return Address::v4({static_cast<std::uint8_t>(a >> 24), static_cast<std::uint8_t>(a >> 16), static_cast<std::uint8_t>(a >> 8),
+                      static_cast<std::uint8_t>(a)});
 }
 
 Address NameMap::v6(std::uint32_t number) {

@@ -15,8 +15,10 @@ void Observed::note(const Destination& to, Protocol protocol, std::string_view m
   }
   if (method.empty()) return;
   // What a rule cannot name is not left out in silence.
-  if (found->second.size() < kMostMethods && is_method_of_rules(method)) found->second.emplace(method);
-  else if (!found->second.contains(std::string(method))) complete_ = false;
+  if (found->second.size() < kMostMethods && is_method_of_rules(method))
+    found->second.emplace(method);
+  else if (!found->second.contains(std::string(method)))
+    complete_ = false;
 }
 
 json::object Observed::to_json() const {

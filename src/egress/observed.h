@@ -12,7 +12,7 @@ namespace space::egress {
 
 class Observed {
  public:
-  static constexpr std::size_t kMost = 1024;  // destinations; more are not kept, and the answer says so
+  static constexpr std::size_t kMost = 1024;       // destinations; more are not kept, and the answer says so
   static constexpr std::size_t kMostMethods = 32;  // of one destination
 
   void note(const Destination& to, Protocol protocol, std::string_view method);

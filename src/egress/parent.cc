@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::size_t kMostSandboxes = 10'000;
 
-tl::unexpected<Error> no_such_sandbox() { return fail(ErrorKind::not_found, "sandbox_not_found", "the gateway knows no such sandbox", "set its policy first"); }
+tl::unexpected<Error> no_such_sandbox() {
+  return fail(ErrorKind::not_found, "sandbox_not_found", "the gateway knows no such sandbox", "set its policy first");
+}
 
 Result<std::vector<Fd>> copies(const std::vector<Fd>& fds) {
   std::vector<Fd> out;
@@ -69,7 +71,13 @@ class Parent::Turn {
 };
 
 Parent::Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit, Vault vault)
-    : executor_(executor), config_(config), disk_(disk), audit_(audit), records_(config.data_dir / "egress" / "sandboxes"), vault_(std::move(vault)), changed_(executor) {}
+    : executor_(executor),
+      config_(config),
+      disk_(disk),
+      audit_(audit),
+      records_(config.data_dir / "egress" / "sandboxes"),
+      vault_(std::move(vault)),
+      changed_(executor) {}
 
 Result<> Parent::open() {
   TRY_VOID(records_.open());
@@ -115,17 +123,21 @@ const ParentSandbox* Parent::find(const std::string& id) const {
 }
 
 Task<> Parent::put(std::string id, Settings settings) {
-  if (!find(id) && sandboxes_.size() >= kMostSandboxes) co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
+  if (!find(id) && sandboxes_.size() >= kMostSandboxes)
+    co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
   const auto turn = co_await Turn::take(*this, id);
   ParentSandbox& sandbox = **turn;
-  if (!sandbox.tenant.empty() && sandbox.tenant != settings.tenant) co_return fail(ErrorKind::conflict, "tenant_mismatch", "this sandbox belongs to another tenant");
+  if (!sandbox.tenant.empty() && sandbox.tenant != settings.tenant)
+    co_return fail(ErrorKind::conflict, "tenant_mismatch", "this sandbox belongs to another tenant");
   if (const Settings* present = sandbox.settings.get()) {
     if (present->lineage != settings.lineage) co_return fail(ErrorKind::conflict, "lineage_changed", "a sandbox keeps its lineage");
     if (settings.generation < present->generation)
-      co_return fail(ErrorKind::conflict, "stale_generation", fmt::format("generation {} is in force already", present->generation), "read the present settings and try again");
+      co_return fail(ErrorKind::conflict, "stale_generation", fmt::format("generation {} is in force already", present->generation),
+                     "read the present settings and try again");
     if (settings.generation == present->generation) {
       if (present->document == settings.document) co_return Result<>();
-      co_return fail(ErrorKind::conflict, "generation_reused", "these settings differ from those of the same generation", "use the next generation");
+      co_return fail(ErrorKind::conflict, "generation_reused", "these settings differ from those of the same generation",
+                     "use the next generation");
     }
   }
   CO_TRY_VOID(co_await ensure_lineage(settings.tenant, settings.lineage));
@@ -161,10 +173,12 @@ Task<> Parent::remove(std::string id) {
 }
 
 Task<> Parent::attach(std::string id, std::string tenant, std::string load, std::vector<Fd> sockets) {
-  if (!find(id) && sandboxes_.size() >= kMostSandboxes) co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
+  if (!find(id) && sandboxes_.size() >= kMostSandboxes)
+    co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
   const auto turn = co_await Turn::take(*this, id);
   ParentSandbox& sandbox = **turn;
-  if (!sandbox.tenant.empty() && sandbox.tenant != tenant) co_return fail(ErrorKind::conflict, "tenant_mismatch", "this sandbox belongs to another tenant");
+  if (!sandbox.tenant.empty() && sandbox.tenant != tenant)
+    co_return fail(ErrorKind::conflict, "tenant_mismatch", "this sandbox belongs to another tenant");
   sandbox.tenant = tenant;
   sandbox.load = std::move(load);
   sandbox.sockets = std::move(sockets);
@@ -190,14 +204,16 @@ Task<> Parent::detach(std::string id, std::string load) {
 }
 
 Task<> Parent::put_names(std::string id, NameMap names) {
-  if (!find(id) && sandboxes_.size() >= kMostSandboxes) co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
+  if (!find(id) && sandboxes_.size() >= kMostSandboxes)
+    co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
   const auto turn = co_await Turn::take(*this, id);
   ParentSandbox& sandbox = **turn;
   const auto& now = sandbox.names.names();
   const auto& given = names.names();
   // A sandbox that goes back to a checkpoint has been told more since then, and keeps it: what it may remember means the same.
   if (!std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(std::min(now.size(), given.size())), given.begin()))
-    co_return fail(ErrorKind::conflict, "names_in_use", "this sandbox has been told other addresses already", "set the names before its sockets are handed over");
+    co_return fail(ErrorKind::conflict, "names_in_use", "this sandbox has been told other addresses already",
+                   "set the names before its sockets are handed over");
   if (given.size() <= now.size()) co_return Result<>();
   auto save = [&] { return records_.save_names(id, names); };
   CO_TRY_VOID(co_await disk_.run(std::ref(save)));
@@ -248,7 +264,8 @@ asio::awaitable<void> Parent::watch_own_addresses() {
 Result<json::object> Parent::state(const std::string& id) const {
   const ParentSandbox* s = find(id);
   if (!s) return no_such_sandbox();
-  json::object out{{"sandbox", id}, {"tenant", s->tenant}, {"attached", !s->load.empty()}, {"load", s->load}, {"names", s->names.size()}, {"counters", s->counters}};
+  json::object out{{"sandbox", id},   {"tenant", s->tenant},      {"attached", !s->load.empty()},
+                   {"load", s->load}, {"names", s->names.size()}, {"counters", s->counters}};
   const auto worker = workers_.find(s->tenant);
   out["serving"] = !s->load.empty() && worker != workers_.end() && worker->second.process && worker->second.process->alive();
   if (s->settings)
@@ -276,7 +293,8 @@ Task<json::object> Parent::observed(std::string id) {
   if (!s) co_return no_such_sandbox();
   const auto worker = workers_.find(s->tenant);
   const auto process = worker == workers_.end() ? nullptr : worker->second.process;
-  if (!process) co_return fail(ErrorKind::unavailable, "worker_lost", "the tenant's worker of the gateway is being started", "try again in a moment");
+  if (!process)
+    co_return fail(ErrorKind::unavailable, "worker_lost", "the tenant's worker of the gateway is being started", "try again in a moment");
   Message message;
   message.body = {{"type", "observed"}, {"sandbox", id}};
   CO_TRY(json::object answer, co_await process->call(std::move(message)));
@@ -289,7 +307,8 @@ json::object Parent::info() const {
   json::array workers;
   for (const auto& [tenant, worker] : workers_) {
     if (!worker.process) continue;
-    const auto count = std::count_if(sandboxes_.begin(), sandboxes_.end(), [&tenant = tenant](const auto& s) { return s.second->tenant == tenant; });
+    const auto count =
+        std::count_if(sandboxes_.begin(), sandboxes_.end(), [&tenant = tenant](const auto& s) { return s.second->tenant == tenant; });
     workers.push_back(json::object{{"tenant", tenant}, {"pid", worker.process->pid()}, {"sandboxes", count}});
   }
   return {{"version", SPACE_VERSION}, {"sandboxes", sandboxes_.size()}, {"workers", std::move(workers)}};
@@ -298,19 +317,22 @@ json::object Parent::info() const {
 std::string Parent::figures() const {
   Figures::Now now;
   now.sandboxes = sandboxes_.size();
-  now.workers = static_cast<std::uint64_t>(std::count_if(workers_.begin(), workers_.end(), [](const auto& w) { return w.second.process != nullptr; }));
+  now.workers = static_cast<std::uint64_t>(
+      std::count_if(workers_.begin(), workers_.end(), [](const auto& w) { return w.second.process != nullptr; }));
   now.credentials = vault_.size();
   for (const auto& [id, sandbox] : sandboxes_) {
     now.names += sandbox->names.size();
     if (sandbox->load.empty()) continue;
     ++now.attached;
-    if (const auto* open = sandbox->counters.if_contains("open"); open && open->is_int64() && open->get_int64() > 0) now.open_connections += static_cast<std::uint64_t>(open->get_int64());
+    if (const auto* open = sandbox->counters.if_contains("open"); open && open->is_int64() && open->get_int64() > 0)
+      now.open_connections += static_cast<std::uint64_t>(open->get_int64());
   }
   return figures_.text(now);
 }
 
 bool Parent::used(const std::string& tenant) const {
-  return std::any_of(sandboxes_.begin(), sandboxes_.end(), [&](const auto& s) { return s.second->tenant == tenant && (s.second->settings || !s.second->load.empty()); });
+  return std::any_of(sandboxes_.begin(), sandboxes_.end(),
+                     [&](const auto& s) { return s.second->tenant == tenant && (s.second->settings || !s.second->load.empty()); });
 }
 
 }  // namespace space::egress

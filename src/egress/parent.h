@@ -24,7 +24,7 @@ struct ParentSandbox {
   std::string tenant;
   std::unique_ptr<Settings> settings;  // nullptr: sockets came, settings did not
   NameMap names;
-  std::string load;                    // "" without sockets
+  std::string load;  // "" without sockets
   std::vector<Fd> sockets;
   json::object counters;
   std::int64_t total_bytes = 0;
@@ -58,7 +58,7 @@ class Parent {
   json::array credentials(const std::string& tenant) const;
   Task<> remove_credential(std::string tenant, std::string name);
   Task<std::string> certificate(std::string tenant, std::string lineage);  // PEM; made at first use
-  Task<> remove_lineage(std::string tenant, std::string lineage);  // conflict/lineage_in_use
+  Task<> remove_lineage(std::string tenant, std::string lineage);          // conflict/lineage_in_use
   json::array lineages() const;
 
   // From node.

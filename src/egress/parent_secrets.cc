@@ -33,7 +33,8 @@ Result<json::object> Parent::explain(const Settings& settings, const std::string
 Task<json::object> Parent::put_credential(std::string tenant, std::string name, Secret value) {
   CO_TRY_VOID(check_secret_value(value.view()));
   if (!vault_.credentials(tenant).contains(name) && vault_.credentials(tenant).size() >= kMostCredentials)
-    co_return fail(ErrorKind::resource_exhausted, "too_many_credentials", fmt::format("a tenant has at most {} credentials", kMostCredentials), "delete some");
+    co_return fail(ErrorKind::resource_exhausted, "too_many_credentials",
+                   fmt::format("a tenant has at most {} credentials", kMostCredentials), "delete some");
   // Numbers are given before the file is written, so that two at once do not share one.
   Vault::Credential made = vault_.make_credential(tenant, name, value.view(), system_clock().wall_ms());
   auto write = [&] { return vault_.write_credential(tenant, name, made); };
@@ -106,7 +107,8 @@ json::array Parent::lineages() const {
 Task<> Parent::remove_lineage(std::string tenant, std::string lineage) {
   const auto* known = vault_.lineage(lineage);
   if (!known || known->tenant != tenant) co_return Result<>();
-  const bool in_use = std::any_of(sandboxes_.begin(), sandboxes_.end(), [&](const auto& s) { return s.second->settings && s.second->settings->lineage == lineage; });
+  const bool in_use = std::any_of(sandboxes_.begin(), sandboxes_.end(),
+                                  [&](const auto& s) { return s.second->settings && s.second->settings->lineage == lineage; });
   if (in_use) co_return fail(ErrorKind::conflict, "lineage_in_use", "sandboxes of this lineage are still there", "remove them first");
   auto erase = [&] { return vault_.erase_lineage(lineage); };
   CO_TRY_VOID(co_await disk_.run(std::ref(erase)));

@@ -15,7 +15,9 @@ constexpr const char* kLineage = "lineagelineagelineage123";
 
 struct RunningParent {
   explicit RunningParent(asio::any_io_executor executor)
-      : folder(TempDir::make("/tmp", "egress-parent-").value()), audit(executor, disk, folder.path(), system_clock(), {}), parent(executor, prepare(), disk, audit, Vault(folder.path() / "vault", Secret(std::size_t{32}))) {
+      : folder(TempDir::make("/tmp", "egress-parent-").value()),
+        audit(executor, disk, folder.path(), system_clock(), {}),
+        parent(executor, prepare(), disk, audit, Vault(folder.path() / "vault", Secret(std::size_t{32}))) {
     EXPECT_TRUE(parent.open());
   }
   const EgressConfig& prepare() {
@@ -29,8 +31,10 @@ struct RunningParent {
     };
     return config;
   }
-  Settings settings(std::int64_t generation, std::string tenant = "t1", std::string policy = R"({"mode":"allowlist","rules":[{"name":"*.example.com"}]})") {
-    const std::string text = fmt::format(R"({{"tenant":"{}","lineage":"{}","generation":{},"policy":{}}})", tenant, kLineage, generation, policy);
+  Settings settings(std::int64_t generation, std::string tenant = "t1",
+                    std::string policy = R"({"mode":"allowlist","rules":[{"name":"*.example.com"}]})") {
+    const std::string text =
+        fmt::format(R"({{"tenant":"{}","lineage":"{}","generation":{},"policy":{}}})", tenant, kLineage, generation, policy);
     return Settings::parse(parse_json_object(text).value()).value();
   }
   std::vector<Fd> sockets() {
@@ -119,7 +123,8 @@ TEST(Parent, NamesOfACheckpointAreNeverGivenToOthers) {
       co_return answer ? json::serialize(answer->at("names")) : answer.error().code;
     };
     EXPECT_EQ(co_await names(), "sandbox_not_found");
-    const std::vector<std::string> first{"a.example.com", "b.example.com"}, longer{"a.example.com", "b.example.com", "c.example.com"}, other{"a.example.com", "x.example.com"}, none;
+    const std::vector<std::string> first{"a.example.com", "b.example.com"}, longer{"a.example.com", "b.example.com", "c.example.com"},
+        other{"a.example.com", "x.example.com"}, none;
     EXPECT_EQ(co_await put(first), "");
     Settings settings = running.settings(1);
     EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(settings)));

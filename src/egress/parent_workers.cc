@@ -27,7 +27,8 @@ void Parent::ensure_worker(const std::string& tenant) {
   if (worker.kept) return;
   worker.kept = true;
   // Begun here, so that whoever called may talk to it at once.
-  if (const auto begun = begin_worker(tenant, worker); !begun) log::error("egress.worker_not_started", {{"tenant", tenant}, {"error", begun.error()}});
+  if (const auto begun = begin_worker(tenant, worker); !begun)
+    log::error("egress.worker_not_started", {{"tenant", tenant}, {"error", begun.error()}});
   spawn(executor_, keep_worker(tenant));
 }
 
@@ -49,17 +50,24 @@ asio::awaitable<void> Parent::keep_worker(std::string tenant) {
     wait = std::min(wait * 2, kLongest);
     if (!used(tenant)) break;
     TenantWorker& worker = workers_[tenant];
-    if (const auto begun = begin_worker(tenant, worker); !begun) log::error("egress.worker_not_started", {{"tenant", tenant}, {"error", begun.error()}});
+    if (const auto begun = begin_worker(tenant, worker); !begun)
+      log::error("egress.worker_not_started", {{"tenant", tenant}, {"error", begun.error()}});
   }
   workers_.erase(tenant);
 }
 
 Result<> Parent::begin_worker(const std::string& tenant, TenantWorker& worker) {
-  const auto spawn_worker = config_.spawn_worker ? config_.spawn_worker : [level = config_.log_level](Fd channel) { return spawn_this_program(std::move(channel), level); };
+  const auto spawn_worker = config_.spawn_worker ? config_.spawn_worker : [level = config_.log_level](Fd channel) {
+    return spawn_this_program(std::move(channel), level);
+  };
   TRY(worker.process, WorkerProcess::start(executor_, spawn_worker, [this, tenant](const json::object& body) { heard(tenant, body); }));
   worker.given.clear();
   Message start;
-  start.body = {{"type", "start"}, {"tenant", tenant}, {"resolvers", texts(resolvers_)}, {"allowed_ranges", texts(config_.allowed_ranges)}, {"ca_file", config_.ca_file.string()}};
+  start.body = {{"type", "start"},
+                {"tenant", tenant},
+                {"resolvers", texts(resolvers_)},
+                {"allowed_ranges", texts(config_.allowed_ranges)},
+                {"ca_file", config_.ca_file.string()}};
   worker.process->tell(std::move(start));
   Message own;
   own.body = {{"type", "own"}, {"addresses", texts(own_addresses_)}};
@@ -125,7 +133,8 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
     const auto added = sandbox->names.append(static_cast<std::uint32_t>(number->get_int64()), name);
     if (!added) return log::error("egress.bad_name", {{"sandbox", sandbox->id}, {"error", added.error()}});
     // Some microseconds: a write without a sync.
-    if (const auto kept = records_.add_name(sandbox->id, name); !kept) log::error("egress.name_not_kept", {{"sandbox", sandbox->id}, {"error", kept.error()}});
+    if (const auto kept = records_.add_name(sandbox->id, name); !kept)
+      log::error("egress.name_not_kept", {{"sandbox", sandbox->id}, {"error", kept.error()}});
   } else if (type == "counters") {
     const auto* counters = body.if_contains("counters");
     if (!counters || !counters->is_object() || counters->get_object().size() > 16) return;
@@ -136,7 +145,8 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
       sandbox->total_bytes = total->get_int64();
       // Some microseconds, and only where it decides something.
       if (sandbox->settings && sandbox->settings->limits.total_bytes > 0)
-        if (const auto kept = records_.save_total(sandbox->id, sandbox->total_bytes); !kept) log::error("egress.total_not_kept", {{"sandbox", sandbox->id}, {"error", kept.error()}});
+        if (const auto kept = records_.save_total(sandbox->id, sandbox->total_bytes); !kept)
+          log::error("egress.total_not_kept", {{"sandbox", sandbox->id}, {"error", kept.error()}});
     }
     sandbox->counters.erase("total_bytes");
   }

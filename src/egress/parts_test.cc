@@ -21,7 +21,8 @@ namespace space::egress {
 namespace {
 
 Settings settings_of(std::string_view policy, std::string_view bindings = "[]") {
-  const std::string text = fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
+  const std::string text =
+      fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
   auto settings = Settings::parse(parse_json_object(text).value());
   EXPECT_TRUE(settings) << (settings ? "" : describe(settings.error()));
   return settings ? std::move(*settings) : Settings();
@@ -50,9 +51,11 @@ TEST(Figures, SumsOutliveSandboxesAndWorkersAndLabelsAreFew) {
   Figures::Now now;
   now.open_connections = 3;
   const std::string text = figures.text(now);
-  for (const char* line : {"space_egress_requests_total 8\n", "space_egress_bytes_total{direction=\"up\"} 300\n", "space_egress_bytes_total{direction=\"down\"} 0\n",
-                           "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 2\n", "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n",
-                           "space_egress_worker_deaths_total 1\n", "space_egress_connections_open 3\n"})
+  for (const char* line :
+       {"space_egress_requests_total 8\n", "space_egress_bytes_total{direction=\"up\"} 300\n",
+        "space_egress_bytes_total{direction=\"down\"} 0\n", "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 2\n",
+        "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n", "space_egress_worker_deaths_total 1\n",
+        "space_egress_connections_open 3\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
@@ -63,7 +66,8 @@ TEST(SealingKey, OpensWhatIsForThisCredentialOfThisTenantAlone) {
   const auto seal_text = [&](std::string text) {
     const std::string to = *base64_decode(key.public_key());
     std::string box(text.size() + crypto_box_SEALBYTES, '\0');
-    crypto_box_seal(reinterpret_cast<unsigned char*>(box.data()), reinterpret_cast<const unsigned char*>(text.data()), text.size(), reinterpret_cast<const unsigned char*>(to.data()));
+    crypto_box_seal(reinterpret_cast<unsigned char*>(box.data()), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                    reinterpret_cast<const unsigned char*>(to.data()));
     return box;
   };
   const std::string box = seal_text("space-credential-1\nt1\ngithub\nthe value\nitself");
@@ -76,7 +80,8 @@ TEST(SealingKey, OpensWhatIsForThisCredentialOfThisTenantAlone) {
   EXPECT_FALSE(key.open(seal_text("no label"), "t1", "github"));
   std::string changed = box;
   changed.back() = static_cast<char>(changed.back() ^ 1);
-  for (const std::string& bad : {changed, box.substr(0, 10), std::string(), std::string(20'000, 'x')}) EXPECT_FALSE(key.open(bad, "t1", "github"));
+  for (const std::string& bad : {changed, box.substr(0, 10), std::string(), std::string(20'000, 'x')})
+    EXPECT_FALSE(key.open(bad, "t1", "github"));
   EXPECT_FALSE(SealingKey::load(Secret(std::string_view("short"))));
 }
 
@@ -86,7 +91,9 @@ struct Injecting : testing::Test {
 };
 
 TEST_F(Injecting, BasicAndQueryValuesHaveTheirOwnForms) {
-  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","basic":"user"},{"credential":"key","name":"b.example.com","query":"token"}])");
+  const Settings settings = settings_of(
+      kPolicy,
+      R"([{"credential":"key","name":"a.example.com","basic":"user"},{"credential":"key","name":"b.example.com","query":"token"}])");
   auto basic = request_to("a.example.com");
   http::Headers headers;
   ASSERT_TRUE(inject(table, settings, true, basic, headers));
@@ -98,7 +105,8 @@ TEST_F(Injecting, BasicAndQueryValuesHaveTheirOwnForms) {
 }
 
 TEST_F(Injecting, NothingOutsideTlsMethodPathOrHost) {
-  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","methods":["GET"],"paths":["/v1"],"bearer":true}])");
+  const Settings settings =
+      settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","methods":["GET"],"paths":["/v1"],"bearer":true}])");
   const auto put_in = [&](bool tls, std::string name, std::string method, std::string target) {
     auto request = request_to(std::move(name), std::move(target));
     request.method = std::move(method);
@@ -114,7 +122,8 @@ TEST_F(Injecting, NothingOutsideTlsMethodPathOrHost) {
 }
 
 TEST_F(Injecting, ReplacesAPlaceholderInItsPlaceAndRefusesItElsewhere) {
-  const Settings settings = settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","bearer":true,"placeholder":"PLACEHOLDER-1"}])");
+  const Settings settings =
+      settings_of(kPolicy, R"([{"credential":"key","name":"a.example.com","bearer":true,"placeholder":"PLACEHOLDER-1"}])");
   const auto with = [&](std::string name, std::string header, std::string value, std::string target = "/v1/x") {
     auto request = request_to(std::move(name), std::move(target));
     http::Headers headers{{header, value}};
@@ -161,7 +170,8 @@ TEST_F(Injecting, ScrubsSecretsInEveryFormHoweverTheyAreCut) {
     const std::string whole = std::string(around) + "s3cr3t/value+1234" + "\r\nX: y";
     std::string out = scrubber.push(base64_encode(as_bytes(whole)));
     out += scrubber.finish();
-    EXPECT_NE(out.find("********************"), std::string::npos) << around << ": " << out;  // all but the characters shared with its neighbours
+    EXPECT_NE(out.find("********************"), std::string::npos)
+        << around << ": " << out;  // all but the characters shared with its neighbours
   }
   Scrubber prompt(*injection);
   EXPECT_EQ(prompt.push("data: x\n\n"), "data: x\n\n");  // an event stream is not held up
@@ -179,23 +189,26 @@ TEST_F(Injecting, ScrubsWithoutTellingHowMuchOfAGuessIsRight) {
   ASSERT_TRUE(injection);
   for (const std::string& text : {std::string("you said: "), std::string("you said\n"), std::string(500, '.')}) {
     std::set<std::size_t> passed;
-    for (const std::string_view guess : {"xxxxxxxxxxxx", "s3cxxxxxxxxx", "s3cr3t/valux", "s3cr3t/value", "xxxxxxs3cr3t"}) passed.insert(Scrubber(*injection).push(text + std::string(guess)).size());
+    for (const std::string_view guess : {"xxxxxxxxxxxx", "s3cxxxxxxxxx", "s3cr3t/valux", "s3cr3t/value", "xxxxxxs3cr3t"})
+      passed.insert(Scrubber(*injection).push(text + std::string(guess)).size());
     EXPECT_EQ(passed.size(), 1U) << text;
   }
 }
 
 TEST(Binding, IsRefusedBesideATunnelAndInHeadersThatRoute) {
   const auto bad = [](std::string_view policy, std::string_view bindings) {
-    const std::string text = fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
+    const std::string text = fmt::format(
+        R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":1,"policy":{},"credentials":{}}})", policy, bindings);
     auto settings = Settings::parse(parse_json_object(text).value());
     return settings ? std::string() : settings.error().code;
   };
   constexpr const char* kTunnel = R"({"mode":"allowlist","rules":[{"name":"*.example.com","tunnel":true}]})";
   EXPECT_EQ(bad(kTunnel, R"([{"credential":"k","name":"a.example.com","bearer":true}])"), "credential_beside_tunnel");
   EXPECT_EQ(bad(kTunnel, R"([{"credential":"k","name":"a.example.org","bearer":true}])"), "");
-  for (const char* binding : {R"([{"credential":"k","name":"a.example.com"}])", R"([{"credential":"k","name":"a.example.com","bearer":true,"query":"q"}])",
-                              R"([{"credential":"k","name":"a.example.com","header":"Host"}])", R"([{"credential":"K","name":"a.example.com","bearer":true}])",
-                              R"([{"credential":"k","name":"a.example.com","bearer":true,"extra":1}])"})
+  for (const char* binding :
+       {R"([{"credential":"k","name":"a.example.com"}])", R"([{"credential":"k","name":"a.example.com","bearer":true,"query":"q"}])",
+        R"([{"credential":"k","name":"a.example.com","header":"Host"}])", R"([{"credential":"K","name":"a.example.com","bearer":true}])",
+        R"([{"credential":"k","name":"a.example.com","bearer":true,"extra":1}])"})
     EXPECT_NE(bad(kPolicy, binding), "") << binding;
 }
 
@@ -236,7 +249,8 @@ TEST(NameMap, GivesEachNameOneAddressForEver) {
   const auto copy = NameMap::parse(map.to_json());
   ASSERT_TRUE(copy);
   EXPECT_EQ(copy->names(), map.names());
-  for (const char* bad : {R"({"version":1,"names":["A.example.com"]})", R"({"version":1,"names":["a.example.com","a.example.com"]})", R"({"version":2,"names":[]})"})
+  for (const char* bad : {R"({"version":1,"names":["A.example.com"]})", R"({"version":1,"names":["a.example.com","a.example.com"]})",
+                          R"({"version":2,"names":[]})"})
     EXPECT_FALSE(NameMap::parse(parse_json_object(bad).value())) << bad;
   NameMap full;
   for (std::uint32_t i = 1; i <= NameMap::kMost; ++i) ASSERT_EQ(full.number(fmt::format("n{}.example.com", i)), i);
@@ -307,9 +321,13 @@ TEST(AuditLog, KeepsItsOwnFieldsAndLinesOfBoundedLength) {
 }
 
 TEST(Explain, SaysWhatTheGatewayWouldDo) {
-  const Settings settings = settings_of(R"({"mode":"allowlist","rules":[{"name":"a.example.com","methods":["GET"],"paths":["/v1"]},{"id":"no","action":"deny","name":"b.example.com"},
-    {"name":"*.example.com"},{"name":"t.example.org","tunnel":true}]})", R"([{"credential":"key","name":"a.example.com","bearer":true}])");
-  const auto ask = [&](std::string_view method, std::string_view url) { return explain(settings, method, url, {}, {Address::parse("93.184.216.34").value()}).value(); };
+  const Settings settings = settings_of(
+      R"({"mode":"allowlist","rules":[{"name":"a.example.com","methods":["GET"],"paths":["/v1"]},{"id":"no","action":"deny","name":"b.example.com"},
+    {"name":"*.example.com"},{"name":"t.example.org","tunnel":true}]})",
+      R"([{"credential":"key","name":"a.example.com","bearer":true}])");
+  const auto ask = [&](std::string_view method, std::string_view url) {
+    return explain(settings, method, url, {}, {Address::parse("93.184.216.34").value()}).value();
+  };
   const json::object yes = ask("GET", "https://a.example.com/v1/x");
   EXPECT_TRUE(yes.at("allowed").as_bool());
   EXPECT_EQ(yes.at("credential").as_string(), "key");
@@ -322,13 +340,15 @@ TEST(Explain, SaysWhatTheGatewayWouldDo) {
 }
 
 TEST(Explain, KnowsEveryKindOfRule) {
-  const Settings settings = settings_of(R"({"mode":"allowlist","rules":[{"id":"plain","name":"h.example.com","protocol":"http"},{"id":"database","name":"db.example.com","protocol":"tcp","ports":[5432]},
+  const Settings settings = settings_of(
+      R"({"mode":"allowlist","rules":[{"id":"plain","name":"h.example.com","protocol":"http"},{"id":"database","name":"db.example.com","protocol":"tcp","ports":[5432]},
     {"id":"range","cidr":"93.184.216.0/24","ports":["8000-8010",443]},{"id":"hole","action":"deny","cidr":"93.184.216.8/32"},{"id":"no-delete","action":"deny","name":"*.example.net","methods":["DELETE"]},
     {"id":"net","name":"*.example.net"},{"id":"no-admin","action":"deny","name":"api.example.net","paths":["/admin"]},{"id":"unread","name":"t.example.net","tunnel":true}]})");
   const std::set<Address> own{Address::parse("93.184.216.34").value()};
   const auto ask = [&](std::string_view method, std::string_view url) {
     const json::object answer = explain(settings, method, url, {}, own).value();
-    return fmt::format("{} {} {}", answer.at("allowed").as_bool() ? "allowed" : "refused", std::string_view(answer.at("handling").as_string()), std::string_view(answer.at("rule").as_string()));
+    return fmt::format("{} {} {}", answer.at("allowed").as_bool() ? "allowed" : "refused",
+                       std::string_view(answer.at("handling").as_string()), std::string_view(answer.at("rule").as_string()));
   };
   EXPECT_EQ(ask("GET", "http://h.example.com/"), "allowed inspect_http plain");
   EXPECT_EQ(ask("GET", "https://h.example.com/"), "refused refuse ");

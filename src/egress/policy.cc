@@ -20,10 +20,14 @@ bool covers(const std::vector<PortRange>& ports, std::uint16_t port) {
 // The ports that a rule means when it names none.
 std::vector<PortRange> default_ports(Protocol protocol) {
   switch (protocol) {
-    case Protocol::http: return {{80, 80}};
-    case Protocol::https: return {{443, 443}};
-    case Protocol::any: return {{80, 80}, {443, 443}};
-    case Protocol::tcp: return {};
+    case Protocol::http:
+      return {{80, 80}};
+    case Protocol::https:
+      return {{443, 443}};
+    case Protocol::any:
+      return {{80, 80}, {443, 443}};
+    case Protocol::tcp:
+      return {};
   }
   return {};
 }
@@ -41,9 +45,11 @@ Result<PortRange> parse_port(const json::value& value) {
   } else if (value.is_string()) {
     const std::string_view text = value.get_string();
     const auto dash = text.find('-');
-    ok = dash != std::string_view::npos && number(text.substr(0, dash), range.first) && number(text.substr(dash + 1), range.last) && range.first <= range.last;
+    ok = dash != std::string_view::npos && number(text.substr(0, dash), range.first) && number(text.substr(dash + 1), range.last) &&
+         range.first <= range.last;
   }
-  if (!ok) return fail(ErrorKind::invalid_argument, "invalid_policy", "ports must hold numbers from 1 to 65535 or ranges such as \"8000-8010\"");
+  if (!ok)
+    return fail(ErrorKind::invalid_argument, "invalid_policy", "ports must hold numbers from 1 to 65535 or ranges such as \"8000-8010\"");
   return range;
 }
 
@@ -61,7 +67,9 @@ Result<Rule> parse_rule(const json::object& object, std::size_t index) {
   rule.tunnel = reader.boolean("tunnel", false);
   const json::array* ports = reader.array("ports", 64);
   TRY_VOID(reader.done());
-  auto bad = [&](std::string why, std::string next = {}) { return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("{}: {}", at, why), std::move(next)); };
+  auto bad = [&](std::string why, std::string next = {}) {
+    return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("{}: {}", at, why), std::move(next));
+  };
 
   if (action != "allow" && action != "deny") return bad("action must be allow or deny");
   rule.deny = action == "deny";
@@ -71,10 +79,14 @@ Result<Rule> parse_rule(const json::object& object, std::size_t index) {
   } else {
     TRY(rule.cidr, Cidr::parse(*cidr));
   }
-  if (protocol == "http") rule.protocol = Protocol::http;
-  else if (protocol == "https") rule.protocol = Protocol::https;
-  else if (protocol == "tcp") rule.protocol = Protocol::tcp;
-  else if (protocol != "any") return bad("protocol must be any, http, https or tcp");
+  if (protocol == "http")
+    rule.protocol = Protocol::http;
+  else if (protocol == "https")
+    rule.protocol = Protocol::https;
+  else if (protocol == "tcp")
+    rule.protocol = Protocol::tcp;
+  else if (protocol != "any")
+    return bad("protocol must be any, http, https or tcp");
   if (ports) {
     for (const json::value& value : *ports) {
       TRY(PortRange range, parse_port(value));
@@ -118,10 +130,14 @@ bool matches_request(const Rule& rule, const std::string_view* method, const std
 Verdict::Handling handling_of(const Rule& rule, std::uint16_t port) {
   if (rule.tunnel) return Verdict::Handling::tunnel;
   switch (rule.protocol) {
-    case Protocol::http: return Verdict::Handling::inspect_http;
-    case Protocol::https: return Verdict::Handling::terminate_tls;
-    case Protocol::tcp: return Verdict::Handling::splice;
-    case Protocol::any: return port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::terminate_tls;
+    case Protocol::http:
+      return Verdict::Handling::inspect_http;
+    case Protocol::https:
+      return Verdict::Handling::terminate_tls;
+    case Protocol::tcp:
+      return Verdict::Handling::splice;
+    case Protocol::any:
+      return port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::terminate_tls;
   }
   return Verdict::Handling::refuse;
 }
@@ -129,7 +145,8 @@ Verdict::Handling handling_of(const Rule& rule, std::uint16_t port) {
 }  // namespace
 
 bool is_method_of_rules(std::string_view method) {
-  return !method.empty() && method.size() <= 32 && std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; });
+  return !method.empty() && method.size() <= 32 &&
+         std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; });
 }
 
 Result<std::string> canonical_path(std::string_view raw) {
@@ -162,7 +179,8 @@ Result<std::string> canonical_path(std::string_view raw) {
     const std::string_view segment = rest.substr(0, slash);
     // Servers that drop parameters (";x") from segments would see a dot segment where no rule did.
     const std::string_view bare = segment.substr(0, segment.find(';'));
-    if (bare.size() != segment.size() && (bare == "." || bare == ".." || bare.empty())) return bad("hides a dot segment or an empty one before a ';'");
+    if (bare.size() != segment.size() && (bare == "." || bare == ".." || bare.empty()))
+      return bad("hides a dot segment or an empty one before a ';'");
     directory = segment == "." || segment == ".." || segment.empty();
     if (segment == "..") {
       if (!segments.empty()) segments.pop_back();
@@ -190,25 +208,32 @@ Result<std::shared_ptr<const Policy>> Policy::parse(const json::object& object) 
   policy->monitor_ = reader.boolean("monitor", false);
   const json::array* rules = reader.array("rules", kMostRules);
   TRY_VOID(reader.done());
-  if (mode == "allowlist") policy->mode_ = Mode::allowlist;
-  else if (mode == "open") policy->mode_ = Mode::open;
+  if (mode == "allowlist")
+    policy->mode_ = Mode::allowlist;
+  else if (mode == "open")
+    policy->mode_ = Mode::open;
   else if (mode != "none")
     return fail(ErrorKind::invalid_argument, "invalid_policy", "mode must be none, allowlist or open");
   std::set<std::string> ids;
   if (rules) {
     for (std::size_t i = 0; i < rules->size(); ++i) {
-      if (!(*rules)[i].is_object()) return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("rules[{}] must be an object", i));
+      if (!(*rules)[i].is_object())
+        return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("rules[{}] must be an object", i));
       TRY(Rule rule, parse_rule((*rules)[i].get_object(), i));
-      if (!ids.insert(rule.id).second) return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("two rules are called {}", rule.id));
+      if (!ids.insert(rule.id).second)
+        return fail(ErrorKind::invalid_argument, "invalid_policy", fmt::format("two rules are called {}", rule.id));
       policy->rules_.push_back(std::move(rule));
     }
   }
   for (std::uint32_t i = 0; i < policy->rules_.size(); ++i) {
     const Rule& rule = policy->rules_[i];
     policy->denies_names_ = policy->denies_names_ || (rule.deny && !rule.cidr);
-    if (rule.cidr) policy->ranges_.push_back(i);
-    else if (rule.name.starts_with("*.")) policy->wildcard_[rule.name.substr(2)].push_back(i);
-    else policy->exact_[rule.name].push_back(i);
+    if (rule.cidr)
+      policy->ranges_.push_back(i);
+    else if (rule.name.starts_with("*."))
+      policy->wildcard_[rule.name.substr(2)].push_back(i);
+    else
+      policy->exact_[rule.name].push_back(i);
   }
   return policy;
 }
@@ -237,8 +262,10 @@ bool Policy::resolvable(std::string_view name) const {
   bool allowed = mode_ == Mode::open || monitor_, denied = false;
   each_match(to, [&](const Rule& rule) {
     // A deny rule that only covers some ports, methods or paths leaves the name itself alone.
-    if (rule.deny) denied = denied || (rule.ports.empty() && rule.methods.empty() && rule.path_prefixes.empty() && rule.protocol == Protocol::any);
-    else allowed = true;
+    if (rule.deny)
+      denied = denied || (rule.ports.empty() && rule.methods.empty() && rule.path_prefixes.empty() && rule.protocol == Protocol::any);
+    else
+      allowed = true;
   });
   return allowed && !denied;
 }
@@ -250,7 +277,7 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
     return handling == Verdict::Handling::terminate_tls || handling == Verdict::Handling::inspect_http;
   };
   const Rule* allow = nullptr;
-  bool read_here = false;  // by any rule, so that what passes unread elsewhere allows no request
+  bool read_here = false;               // by any rule, so that what passes unread elsewhere allows no request
   std::array<const Rule*, 4> denies{};  // the first of each protocol
   each_match(to, [&](const Rule& rule) {
     if (!rule.ports.empty() && !covers(rule.ports, to.port)) return;
@@ -280,18 +307,21 @@ Verdict Policy::decide(const Destination& to, const std::string_view* method, co
   // anything.
   const auto handling = allow ? handling_of(*allow, to.port) : Verdict::Handling::tunnel;
   const auto spares = [handling](Protocol denied) {
-    return (handling == Verdict::Handling::inspect_http && denied != Protocol::http) || (handling == Verdict::Handling::terminate_tls && denied != Protocol::https);
+    return (handling == Verdict::Handling::inspect_http && denied != Protocol::http) ||
+           (handling == Verdict::Handling::terminate_tls && denied != Protocol::https);
   };
   for (const Protocol denied : {Protocol::any, Protocol::http, Protocol::https, Protocol::tcp})
     if (const Rule* deny = denies[static_cast<std::size_t>(denied)]; deny && (denied == Protocol::any || !spares(denied)))
       return {false, deny->id, because("deny rule ", *deny), Verdict::Handling::refuse};
   if (allow) return {true, allow->id, because("allow rule ", *allow), handling};
   // Where a name is denied, requests in the clear are read: another name's connection must not carry one for it.
-  if (mode_ == Mode::open) return {true, "", "the policy is open", denies_names_ && to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
+  if (mode_ == Mode::open)
+    return {true, "", "the policy is open", denies_names_ && to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
   if (monitor_)
     return {true, "", "no rule allows it; recorded only, because the policy monitors",
             to.port == 80 ? Verdict::Handling::inspect_http : Verdict::Handling::tunnel};
-  return {false, "", to.name.empty() ? "no CIDR rule covers this address" : "no rule allows this name, port and request", Verdict::Handling::refuse};
+  return {false, "", to.name.empty() ? "no CIDR rule covers this address" : "no rule allows this name, port and request",
+          Verdict::Handling::refuse};
 }
 
 bool Policy::reads_paths(const Destination& to) const {

@@ -29,9 +29,9 @@ struct PortRange {
 };
 
 struct Rule {
-  std::string id;              // "r1", "r2", … by position unless the policy names it; unique
+  std::string id;  // "r1", "r2", … by position unless the policy names it; unique
   bool deny = false;
-  std::string name;            // canonical or "*.canonical"; "" for a CIDR rule
+  std::string name;  // canonical or "*.canonical"; "" for a CIDR rule
   std::optional<Cidr> cidr;
   std::vector<PortRange> ports;  // empty: 80 for http, 443 for https, both for any; a tcp rule must name some
   Protocol protocol = Protocol::any;

@@ -27,9 +27,9 @@ TEST(CanonicalName, FoldsEveryDisguiseIntoOneForm) {
 }
 
 TEST(CanonicalName, RefusesWhatSomeoneElseMightReadDifferently) {
-  for (const char* bad : {"", ".", "a..b", ".a", "a.b..", "-a.com", "a-.com", "a b.com", "a%2eb.com", "a.com:80", "[::1]", "user@a.com", "a/b", "a\\b",
-                          "127.0.0.1", "127.1", "0x7f.0.0.1", "0x7f000001", "2130706433", "1.2.3.4.", "a.0x10", "a.1", "a\tb", "*.a.com", "a.com\n",
-                          "xn--\x80.com", "\xff\xfe"})
+  for (const char* bad : {"",           ".",        "a..b",       ".a",  "a.b..", "-a.com",    "a-.com",  "a b.com",      "a%2eb.com",
+                          "a.com:80",   "[::1]",    "user@a.com", "a/b", "a\\b",  "127.0.0.1", "127.1",   "0x7f.0.0.1",   "0x7f000001",
+                          "2130706433", "1.2.3.4.", "a.0x10",     "a.1", "a\tb",  "*.a.com",   "a.com\n", "xn--\x80.com", "\xff\xfe"})
     EXPECT_FALSE(canonical_name(bad)) << bad;
   EXPECT_FALSE(canonical_name(std::string(64, 'a') + ".com"));
   EXPECT_FALSE(canonical_name(std::string(1, 'a') + std::string("\0b.com", 6)));
@@ -44,7 +44,8 @@ TEST(CanonicalPattern, NeedsTwoLabelsBehindTheStar) {
 
 TEST(Policy, OpenReadsRequestsInTheClearWhereANameIsDenied) {
   const auto handling = [](std::string_view rules, std::uint16_t port) {
-    const auto policy = Policy::parse(parse_json_object(std::string(R"({"mode":"open","rules":)") + std::string(rules) + "}").value()).value();
+    const auto policy =
+        Policy::parse(parse_json_object(std::string(R"({"mode":"open","rules":)") + std::string(rules) + "}").value()).value();
     return policy->connect({"other.test", std::nullopt, port}).handling;
   };
   EXPECT_EQ(handling("[]", 80), Verdict::Handling::tunnel);
@@ -60,11 +61,14 @@ TEST(CanonicalPath, HasOneMeaning) {
   EXPECT_EQ(canonical_path("/%2e%2e/x"), "/x");
   EXPECT_EQ(canonical_path("/"), "/");
   EXPECT_EQ(canonical_path("/a;v=1/b..;/%c3%a9"), "/a;v=1/b..;/\xc3\xa9");
-  for (const char* bad : {"", "a", "/a%2fb", "/a%5cb", "/a\\b", "/%00", "/%", "/%zz", "/a%252fb", "/a b", "/a/..;/b", "/a/.;x/b", "/a/;/b", "/a/%2e%2e;/b", "/a/%c0%ae%c0%ae/b", "/a/%ff"}) EXPECT_FALSE(canonical_path(bad)) << bad;
+  for (const char* bad : {"", "a", "/a%2fb", "/a%5cb", "/a\\b", "/%00", "/%", "/%zz", "/a%252fb", "/a b", "/a/..;/b", "/a/.;x/b", "/a/;/b",
+                          "/a/%2e%2e;/b", "/a/%c0%ae%c0%ae/b", "/a/%ff"})
+    EXPECT_FALSE(canonical_path(bad)) << bad;
 }
 
 TEST(Address, OneSpellingOnly) {
-  for (const char* bad : {"127.1", "0x7f.0.0.1", "010.0.0.1", "1.2.3", "::1%lo", "[::1]", "1.2.3.4 "}) EXPECT_FALSE(Address::parse(bad)) << bad;
+  for (const char* bad : {"127.1", "0x7f.0.0.1", "010.0.0.1", "1.2.3", "::1%lo", "[::1]", "1.2.3.4 "})
+    EXPECT_FALSE(Address::parse(bad)) << bad;
   EXPECT_EQ(Address::parse("::ffff:10.0.0.1").value(), Address::parse("10.0.0.1").value());
   EXPECT_FALSE(Cidr::parse("10.0.0.1/8"));
   EXPECT_TRUE(Cidr::parse("0.0.0.0/0").value().contains(Address::parse("9.9.9.9").value()));
@@ -74,10 +78,11 @@ TEST(Address, OneSpellingOnly) {
 
 TEST(SpecialRanges, AreNamed) {
   const std::pair<const char*, const char*> rows[] = {
-      {"10.1.2.3", "private"}, {"127.0.0.1", "loopback"}, {"169.254.169.254", "metadata"}, {"169.254.1.1", "link-local"}, {"100.64.0.1", "shared"},
-      {"198.18.0.7", "synthetic"}, {"224.0.0.1", "multicast"}, {"255.255.255.255", "reserved"}, {"0.0.0.0", "this-network"}, {"::1", "loopback"},
-      {"::ffff:127.0.0.1", "loopback"}, {"fe80::1", "link-local"}, {"fd00::1", "private"}, {"ff02::1", "multicast"}, {"64:ff9b::a00:1", "tunnel"},
-      {"2002:a00:1::", "tunnel"}, {"2001:0:1::", "tunnel"}};
+      {"10.1.2.3", "private"},     {"127.0.0.1", "loopback"},   {"169.254.169.254", "metadata"},  {"169.254.1.1", "link-local"},
+      {"100.64.0.1", "shared"},    {"198.18.0.7", "synthetic"}, {"224.0.0.1", "multicast"},       {"255.255.255.255", "reserved"},
+      {"0.0.0.0", "this-network"}, {"::1", "loopback"},         {"::ffff:127.0.0.1", "loopback"}, {"fe80::1", "link-local"},
+      {"fd00::1", "private"},      {"ff02::1", "multicast"},    {"64:ff9b::a00:1", "tunnel"},     {"2002:a00:1::", "tunnel"},
+      {"2001:0:1::", "tunnel"}};
   for (const auto& [address, why] : rows) EXPECT_EQ(special_range(Address::parse(address).value()).value_or("public"), why) << address;
   for (const char* address : {"1.1.1.1", "8.8.8.8", "2606:4700::1111", "172.32.0.1", "11.0.0.1"})
     EXPECT_FALSE(special_range(Address::parse(address).value())) << address;
@@ -89,7 +94,8 @@ TEST(Policy, MissingMeansNone) {
   EXPECT_FALSE(policy(R"({"mode":"allowlist","rules":[]})")->resolvable("example.com"));
   for (const char* bad : {R"({})", R"({"mode":"all"})", R"({"mode":"allowlist","rules":[{"name":"a.com","typo":1}]})",
                           R"({"mode":"allowlist","rules":[{"name":"a.com","cidr":"1.1.1.1"}]})", R"({"mode":"allowlist","rules":[{}]})",
-                          R"({"mode":"allowlist","rules":[{"name":"a.com","protocol":"tcp"}]})", R"({"mode":"allowlist","rules":[{"name":"a.com","ports":[0]}]})",
+                          R"({"mode":"allowlist","rules":[{"name":"a.com","protocol":"tcp"}]})",
+                          R"({"mode":"allowlist","rules":[{"name":"a.com","ports":[0]}]})",
                           R"({"mode":"allowlist","rules":[{"name":"a.com","ports":["9-1"]}]})",
                           R"({"mode":"allowlist","rules":[{"name":"a.com","tunnel":true,"methods":["GET"]}]})",
                           R"({"mode":"allowlist","rules":[{"id":"x","name":"a.com"},{"id":"x","name":"b.com"}]})"})
@@ -112,16 +118,19 @@ TEST(Policy, ADeniedProtocolLeavesOthersAlone) {
   constexpr const char* kNoHttp = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"action":"deny","name":"a.test","protocol":"http"}]})";
   EXPECT_FALSE(allowed(kNoHttp, to("a.test", 80)));
   EXPECT_TRUE(allowed(kNoHttp, to("a.test", 443)));
-  constexpr const char* kNoHttps = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"action":"deny","name":"a.test","protocol":"https"}]})";
+  constexpr const char* kNoHttps =
+      R"({"mode":"allowlist","rules":[{"name":"a.test"},{"action":"deny","name":"a.test","protocol":"https"}]})";
   EXPECT_TRUE(allowed(kNoHttps, to("a.test", 80)));
   EXPECT_FALSE(allowed(kNoHttps, to("a.test", 443)));
-  constexpr const char* kNoTcp = R"({"mode":"allowlist","rules":[{"name":"a.test"},{"name":"a.test","protocol":"tcp","ports":[22]},{"action":"deny","name":"a.test","protocol":"tcp"}]})";
+  constexpr const char* kNoTcp =
+      R"({"mode":"allowlist","rules":[{"name":"a.test"},{"name":"a.test","protocol":"tcp","ports":[22]},{"action":"deny","name":"a.test","protocol":"tcp"}]})";
   EXPECT_TRUE(allowed(kNoTcp, to("a.test", 443)));
   EXPECT_FALSE(allowed(kNoTcp, to("a.test", 22)));
   // Unread bytes may be of any protocol.
   for (const char* protocol : {"http", "https", "tcp"})
     for (const char* mode : {R"("mode":"open","rules":[)", R"("mode":"allowlist","rules":[{"name":"a.test","tunnel":true},)"})
-      EXPECT_FALSE(allowed(fmt::format(R"({{{}{{"action":"deny","name":"a.test","protocol":"{}"}}]}})", mode, protocol), to("a.test", 443))) << mode << protocol;
+      EXPECT_FALSE(allowed(fmt::format(R"({{{}{{"action":"deny","name":"a.test","protocol":"{}"}}]}})", mode, protocol), to("a.test", 443)))
+          << mode << protocol;
 }
 
 TEST(Policy, PortsMethodsAndPaths) {

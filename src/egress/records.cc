@@ -50,7 +50,8 @@ Result<std::map<std::string, Records::Found>> Records::load() const {
       bool torn = false;
       TRY(record.names, read_names(folder_ / (id + ".names"), torn));
       if (torn) TRY_VOID(save_names(id, record.names));
-      if (const auto total = read_file(folder_ / (id + ".total"), 32)) (void)std::from_chars(total->data(), total->data() + total->size(), record.total_bytes);
+      if (const auto total = read_file(folder_ / (id + ".total"), 32))
+        (void)std::from_chars(total->data(), total->data() + total->size(), record.total_bytes);
       return record;
     };
     auto record = read();
@@ -63,7 +64,9 @@ Result<std::map<std::string, Records::Found>> Records::load() const {
   return found;
 }
 
-Result<> Records::save(const std::string& id, const json::object& settings) const { return write_file_durable(folder_ / (id + ".json"), json::serialize(settings)); }
+Result<> Records::save(const std::string& id, const json::object& settings) const {
+  return write_file_durable(folder_ / (id + ".json"), json::serialize(settings));
+}
 
 Result<> Records::save_names(const std::string& id, const NameMap& names) const {
   std::string text;

@@ -26,7 +26,8 @@ asio::ip::address to_asio(const Address& address) {
 }
 
 tl::unexpected<Error> no_answer() {
-  return fail(ErrorKind::unavailable, "resolver_failed", "no resolver of this host answered", "check the host's resolv.conf or --egress-resolver");
+  return fail(ErrorKind::unavailable, "resolver_failed", "no resolver of this host answered",
+              "check the host's resolv.conf or --egress-resolver");
 }
 
 }  // namespace
@@ -69,7 +70,9 @@ std::vector<Endpoint> Resolver::parse_resolv_conf(std::string_view text) {
 }
 
 Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& cache) {
-  const auto missing = [&] { return fail(ErrorKind::not_found, "name_not_found", fmt::format("{} has no address", name), "check the name"); };
+  const auto missing = [&] {
+    return fail(ErrorKind::not_found, "name_not_found", fmt::format("{} has no address", name), "check the name");
+  };
   if (const auto* known = cache.find(name, std::chrono::steady_clock::now())) {
     if (known->empty()) co_return missing();
     co_return *known;
@@ -77,7 +80,8 @@ Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& ca
   // What a single label means depends on the machine that asks.
   if (name.find('.') == std::string::npos || name.ends_with(".localhost")) co_return missing();
   if (!cache.may_ask(name, std::chrono::steady_clock::now()))
-    co_return fail(ErrorKind::resource_exhausted, "too_many_lookups", "this sandbox looked up more than 20 new names in a second", "wait a moment");
+    co_return fail(ErrorKind::resource_exhausted, "too_many_lookups", "this sandbox looked up more than 20 new names in a second",
+                   "wait a moment");
   std::vector<Address> addresses;
   std::uint32_t ttl = 3600;
   for (const DnsType type : {DnsType::a, DnsType::aaaa}) {

@@ -39,8 +39,8 @@ class ResolverCache {
 class Resolver {
  public:
   struct Options {
-    std::vector<Endpoint> servers;                 // asked in turn
-    std::chrono::milliseconds patience{2000};      // for one answer
+    std::vector<Endpoint> servers;             // asked in turn
+    std::chrono::milliseconds patience{2000};  // for one answer
     int rounds = 2;
   };
   Resolver(asio::any_io_executor executor, Options options) : executor_(std::move(executor)), options_(std::move(options)) {}

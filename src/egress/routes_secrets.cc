@@ -18,7 +18,8 @@ Result<std::string> tenant_of(const http::Exchange& exchange) {
 Result<std::string> name_of(const http::Exchange& exchange) {
   const std::string& name = exchange.param("name");
   if (is_credential_name(name)) return name;
-  return fail(ErrorKind::invalid_argument, "invalid_credential_name", "a credential's name is 1 to 64 of [a-z0-9._-] and begins with a letter or digit");
+  return fail(ErrorKind::invalid_argument, "invalid_credential_name",
+              "a credential's name is 1 to 64 of [a-z0-9._-] and begins with a letter or digit");
 }
 
 struct LineageOf {
@@ -27,7 +28,8 @@ struct LineageOf {
 
 Result<LineageOf> lineage_of(const http::Exchange& exchange) {
   LineageOf out{exchange.target().query_value("tenant").value_or(""), exchange.param("lineage")};
-  if (!wire::is_tenant(out.tenant) || !is_id(out.lineage)) return fail(ErrorKind::not_found, "lineage_not_found", "there is no CA of this lineage");
+  if (!wire::is_tenant(out.tenant) || !is_id(out.lineage))
+    return fail(ErrorKind::not_found, "lineage_not_found", "there is no CA of this lineage");
   return out;
 }
 

@@ -28,7 +28,8 @@ Result<> settle_down(const EgressConfig& config, const std::filesystem::path& fo
   if (config.uid != 0 && ::geteuid() == 0) {
     for (const auto& path : {folder, folder / "audit"})
       if (::chown(path.c_str(), config.uid, config.uid) != 0) return fail_errno(errno, "hand over " + path.string());
-    if (::setgroups(0, nullptr) != 0 || ::setresgid(config.uid, config.uid, config.uid) != 0 || ::setresuid(config.uid, config.uid, config.uid) != 0)
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(config.uid, config.uid, config.uid) != 0 ||
+        ::setresuid(config.uid, config.uid, config.uid) != 0)
       return fail_errno(errno, "drop privileges");
   }
   const rlimit none{0, 0};
@@ -59,7 +60,8 @@ Task<> serve(asio::any_io_executor executor, const EgressConfig& config, Parent&
   add_secret_routes(router, parent);
   http::Options options;
   options.server_name = "space-egress";
-  http::Server server(executor, [&router](http::Exchange& exchange) { return router(exchange); }, options);
+  http::Server server(
+      executor, [&router](http::Exchange& exchange) { return router(exchange); }, options);
   CO_TRY(Fd handover, listen_unix(config.run_dir / "egress" / "fds.sock", SOCK_SEQPACKET, 0666));
   CO_TRY(Fd listener, listen_unix(config.run_dir / "egress" / "egress.sock", SOCK_STREAM, 0666));
   CO_TRY_VOID(server.serve(std::move(listener)));

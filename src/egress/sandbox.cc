@@ -59,7 +59,8 @@ struct Sandbox::Sockets {
   }
 };
 
-Sandbox::Sandbox(Services& services, std::string id) : services_(services), id_(std::move(id)), settings_(std::make_shared<const Settings>()) {
+Sandbox::Sandbox(Services& services, std::string id)
+    : services_(services), id_(std::move(id)), settings_(std::make_shared<const Settings>()) {
   budget_.set(settings_->limits);
   events_.set_rate(kEventsPerSecond);
 }
@@ -83,26 +84,26 @@ Result<> Sandbox::serve(std::vector<Fd> fds) {
   sockets_ = sockets;
   const std::weak_ptr<Sandbox> weak = weak_from_this();
   spawn(services_.executor, Sockets::accept_from(sockets, sockets->tcp, [weak](Fd accepted) {
-    const auto self = weak.lock();
-    if (!self) return;
-    const std::uint32_t most = self->settings_->limits.connections;
-    if (most != 0 && self->admitted >= most) {
-      // Closed with unread data or not, the guest must see a refusal and no tidy end.
-      const linger hard{1, 0};
-      ::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
-      Event event;
-      event.kind = "limit";
-      event.verdict = "deny";
-      event.protocol = "tcp";
-      event.reason = fmt::format("the sandbox has {} connections open, as many as it may", most);
-      return self->report(std::move(event));
-    }
-    ++self->admitted;
-    spawn(self->services_.executor, serve_connection(self, std::move(accepted)));
-  }));
+          const auto self = weak.lock();
+          if (!self) return;
+          const std::uint32_t most = self->settings_->limits.connections;
+          if (most != 0 && self->admitted >= most) {
+            // Closed with unread data or not, the guest must see a refusal and no tidy end.
+            const linger hard{1, 0};
+            ::setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+            Event event;
+            event.kind = "limit";
+            event.verdict = "deny";
+            event.protocol = "tcp";
+            event.reason = fmt::format("the sandbox has {} connections open, as many as it may", most);
+            return self->report(std::move(event));
+          }
+          ++self->admitted;
+          spawn(self->services_.executor, serve_connection(self, std::move(accepted)));
+        }));
   spawn(services_.executor, Sockets::accept_from(sockets, sockets->dns_tcp, [weak](Fd accepted) {
-    if (const auto self = weak.lock()) spawn(self->services_.executor, serve_dns_stream(self, std::move(accepted)));
-  }));
+          if (const auto self = weak.lock()) spawn(self->services_.executor, serve_dns_stream(self, std::move(accepted)));
+        }));
   spawn(services_.executor, [](std::shared_ptr<Sockets> s, std::weak_ptr<Sandbox> w) -> asio::awaitable<void> {
     while (!s->closed) {
       const auto [error] = co_await s->dns_udp.async_wait(asio::posix::stream_descriptor::wait_read, kAsTuple);

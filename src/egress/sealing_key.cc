@@ -21,7 +21,8 @@ Result<SealingKey> SealingKey::make() {
   SealingKey key;
   key.public_.resize(crypto_box_PUBLICKEYBYTES);
   key.private_ = Secret(std::size_t{crypto_box_SECRETKEYBYTES});
-  if (crypto_box_keypair(reinterpret_cast<unsigned char*>(key.public_.data()), raw(key.private_)) != 0) return fail(ErrorKind::internal, "sodium_failed", "libsodium made no key");
+  if (crypto_box_keypair(reinterpret_cast<unsigned char*>(key.public_.data()), raw(key.private_)) != 0)
+    return fail(ErrorKind::internal, "sodium_failed", "libsodium made no key");
   return key;
 }
 
@@ -30,8 +31,10 @@ Result<SealingKey> SealingKey::load(const Secret& private_key) {
   SealingKey key;
   key.private_ = private_key.copy();
   key.public_.resize(crypto_box_PUBLICKEYBYTES);
-  if (private_key.view().size() != crypto_box_SECRETKEYBYTES || crypto_scalarmult_base(reinterpret_cast<unsigned char*>(key.public_.data()), raw(private_key.view())) != 0)
-    return fail(ErrorKind::corrupt, "bad_sealing_key", "the key that credentials are sealed to is damaged", "restore egress/vault from a backup");
+  if (private_key.view().size() != crypto_box_SECRETKEYBYTES ||
+      crypto_scalarmult_base(reinterpret_cast<unsigned char*>(key.public_.data()), raw(private_key.view())) != 0)
+    return fail(ErrorKind::corrupt, "bad_sealing_key", "the key that credentials are sealed to is damaged",
+                "restore egress/vault from a backup");
   return key;
 }
 
@@ -39,7 +42,8 @@ std::string SealingKey::public_key() const { return base64_encode(as_bytes(publi
 
 Result<Secret> SealingKey::open(std::string_view box, const std::string& tenant, const std::string& name) const {
   const auto wrong = [] {
-    return fail(ErrorKind::invalid_argument, "bad_sealed_credential", "this is no value sealed to this gateway for this credential of this tenant",
+    return fail(ErrorKind::invalid_argument, "bad_sealed_credential",
+                "this is no value sealed to this gateway for this credential of this tenant",
                 "seal it again with the key of GET /v1/credential-key");
   };
   if (box.size() <= crypto_box_SEALBYTES || box.size() > kLongestBox) return wrong();

@@ -49,7 +49,8 @@ Verdict::Handling handling_of(const Verdict& verdict, const Settings& settings, 
   using Handling = Verdict::Handling;
   if (to.name.empty()) return verdict.handling == Handling::terminate_tls ? Handling::tunnel : verdict.handling;
   if (verdict.handling != Handling::tunnel) return verdict.handling;
-  const bool bound = std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
+  const bool bound =
+      std::any_of(settings.bindings.begin(), settings.bindings.end(), [&](const Binding& b) { return b.matches_host(to.name, to.port); });
   return bound ? Handling::terminate_tls : Handling::tunnel;
 }
 

@@ -27,7 +27,7 @@ struct Settings {
   std::shared_ptr<const Policy> policy = Policy::none();
   Limits limits;
   std::vector<Binding> bindings;
-  json::object document;        // what was parsed, for storage and comparison
+  json::object document;  // what was parsed, for storage and comparison
 
   // {"tenant","lineage","generation","policy","limits","credentials"}; a missing policy is none. Unknown fields are refused.
   static Result<Settings> parse(const json::object& object);

@@ -63,7 +63,10 @@ Result<Endpoint> original_destination(int socket) {
 Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto colon = text.rfind(':');
   Endpoint out;
-  auto bad = [&] { return fail(ErrorKind::invalid_argument, "bad_endpoint", fmt::format("'{}' is not an address and a port", text.substr(0, 64)), "write 10.0.0.1:53 or [fd00::1]:53"); };
+  auto bad = [&] {
+    return fail(ErrorKind::invalid_argument, "bad_endpoint", fmt::format("'{}' is not an address and a port", text.substr(0, 64)),
+                "write 10.0.0.1:53 or [fd00::1]:53");
+  };
   if (colon == std::string_view::npos) return bad();
   const std::string_view port = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);

@@ -24,7 +24,7 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-SocketAddress to_socket_address(const Endpoint& endpoint);              // AF_INET for IPv4
+SocketAddress to_socket_address(const Endpoint& endpoint);               // AF_INET for IPv4
 std::optional<Endpoint> from_socket_address(const SocketAddress& from);  // AF_INET and AF_INET6
 
 // What the guest dialled, as the kernel's connection tracking kept it across the redirect (SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST).

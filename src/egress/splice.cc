@@ -10,7 +10,7 @@
 namespace space::egress {
 namespace {
 
-constexpr int kTurns = 16;  // pieces in a row before other connections have their turn
+constexpr int kTurns = 16;                     // pieces in a row before other connections have their turn
 constexpr std::chrono::seconds kLookTime{10};  // from the guest's first byte until it is clear what it speaks
 
 // Reads the guest's first bytes until it is clear whether they may pass. False: they may not, or the guest left.
@@ -52,8 +52,10 @@ asio::awaitable<void> pump(Flow& flow, http::Stream& from, http::Stream& to, boo
           clean = scrubber->finish();
           (void)co_await write_from_shared(to, clean);
         }
-        if (got.error == asio::error::eof) co_await to.close_write();
-        else to.reset();  // what was cut on one side must not look like a tidy end on the other
+        if (got.error == asio::error::eof)
+          co_await to.close_write();
+        else
+          to.reset();  // what was cut on one side must not look like a tidy end on the other
         co_return;
       }
       bytes = {scratch->data(), got.bytes};

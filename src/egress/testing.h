@@ -42,7 +42,9 @@ inline asio::awaitable<std::string> receive(http::Stream& stream, std::string en
   co_return seen;
 }
 
-inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body) { http::test::run(body, std::chrono::seconds(10)); }
+inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body) {
+  http::test::run(body, std::chrono::seconds(10));
+}
 
 class Gateway {
  public:
@@ -63,12 +65,17 @@ class Gateway {
     options.resolver.servers = {{Address::v4({127, 0, 0, 1}), dns_.local_endpoint().port()}};
     options.allowed_ranges = {Cidr::parse("127.0.0.1").value()};
     dialer_ = std::make_unique<Dialer>(executor_, options);
-    services_ = {executor_, dialer_.get(), &credentials, &authorities_, upstream_tls_.get(),
+    services_ = {executor_,
+                 dialer_.get(),
+                 &credentials,
+                 &authorities_,
+                 upstream_tls_.get(),
                  [this](json::object body) {
                    if (const auto* event = body.if_contains("event")) events.push_back(event->get_object());
                    return true;
                  },
-                 nullptr, [this](int) -> Result<Endpoint> { return dialled_; }};
+                 nullptr,
+                 [this](int) -> Result<Endpoint> { return dialled_; }};
     services_.told = [this]() -> asio::awaitable<void> {
       if (told) co_await told();
     };
@@ -96,7 +103,9 @@ class Gateway {
 
   // The rest of a policy or binding may hold PORT: the upstream's.
   void set(std::string policy, std::string bindings = "[]", std::string limits = "{}") {
-    std::string text = fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":{},"policy":{},"credentials":{},"limits":{}}})", ++generation_, policy, bindings, limits);
+    std::string text =
+        fmt::format(R"({{"tenant":"t","lineage":"lineagelineagelineage123","generation":{},"policy":{},"credentials":{},"limits":{}}})",
+                    ++generation_, policy, bindings, limits);
     for (auto at = text.find("PORT"); at != std::string::npos; at = text.find("PORT")) text.replace(at, 4, std::to_string(upstream_port));
     auto settings = Settings::parse(parse_json_object(text).value());
     ASSERT_TRUE(settings) << describe(settings.error());
@@ -124,7 +133,8 @@ class Gateway {
   }
 
   // The same in TLS, trusting the sandbox's CA alone. nullptr: the handshake failed.
-  asio::awaitable<std::unique_ptr<http::Stream>> dial_tls(std::string host, std::string server_name = "", std::string protocol = "http/1.1") {
+  asio::awaitable<std::unique_ptr<http::Stream>> dial_tls(std::string host, std::string server_name = "",
+                                                          std::string protocol = "http/1.1") {
     auto plain = co_await dial(host);
     const std::vector<std::string> protocols{protocol};
     auto ssl = guest_tls_->connect(server_name.empty() ? host : server_name, protocols);
@@ -135,7 +145,9 @@ class Gateway {
   }
 
   bool saw(std::string_view kind, std::string_view verdict) const {
-    return std::any_of(events.begin(), events.end(), [&](const json::object& e) { return std::string_view(e.at("kind").as_string()) == kind && std::string_view(e.at("verdict").as_string()) == verdict; });
+    return std::any_of(events.begin(), events.end(), [&](const json::object& e) {
+      return std::string_view(e.at("kind").as_string()) == kind && std::string_view(e.at("verdict").as_string()) == verdict;
+    });
   }
 
   std::shared_ptr<Sandbox> sandbox;
@@ -146,7 +158,7 @@ class Gateway {
   std::vector<std::string> asked;    // of the resolver
   std::uint16_t upstream_port = 0;
   std::string resolves_to = "127.0.0.1";
-  std::chrono::milliseconds names_after{0};  // the resolver takes that long
+  std::chrono::milliseconds names_after{0};     // the resolver takes that long
   std::function<asio::awaitable<void>()> told;  // while the parent hears of a new name
 
  private:

@@ -47,7 +47,9 @@ asio::awaitable<ClientHelloReader::State> read_hello(Flow& flow, http::Stream& g
 
 }  // namespace
 
-bool names_decide(const Destination& to, const Policy& policy) { return policy.denies_names() || (!to.name.empty() && !policy.connect(to).rule.empty()); }
+bool names_decide(const Destination& to, const Policy& policy) {
+  return policy.denies_names() || (!to.name.empty() && !policy.connect(to).rule.empty());
+}
 
 std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destination& to, const Policy& policy) {
   // What is named inside cannot be seen, so it could be another host on the same address. Browsers send such an extension to everybody
@@ -55,7 +57,8 @@ std::optional<std::string> tunnel_refusal(const ClientHello& hello, const Destin
   if (hello.encrypted_client_hello && names_decide(to, policy)) return "its TLS ClientHello is encrypted (ECH), which cannot be judged";
   const bool by_name = !to.name.empty() && !policy.connect(to).rule.empty();
   if (by_name && hello.server_name != to.name)
-    return hello.server_name.empty() ? std::string("its TLS ClientHello names no server") : fmt::format("its TLS ClientHello names {}", hello.server_name);
+    return hello.server_name.empty() ? std::string("its TLS ClientHello names no server")
+                                     : fmt::format("its TLS ClientHello names {}", hello.server_name);
   if (!hello.server_name.empty() && hello.server_name != to.name) {
     // Allowed by address or because everything is: rules that deny the name it asks for count all the same.
     const Verdict verdict = policy.connect({hello.server_name, to.address, to.port});
@@ -88,12 +91,15 @@ asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> gu
       report("security", "deny", hello->reader.error().message);
       co_await alert(*guest, kDecodeError);
       co_return;
-    case ClientHelloReader::State::done: break;
+    case ClientHelloReader::State::done:
+      break;
   }
   const std::string server_name = hello->reader.hello().server_name;
   // ECH is no danger here: without the key its inner part is ignored, and what is said inside is checked again.
   if (server_name != flow.to().name) {
-    report("security", "deny", server_name.empty() ? std::string("its TLS ClientHello names no server") : fmt::format("its TLS ClientHello names {}", server_name));
+    report("security", "deny",
+           server_name.empty() ? std::string("its TLS ClientHello names no server")
+                               : fmt::format("its TLS ClientHello names {}", server_name));
     co_await alert(*guest, kUnrecognizedName);
     co_return;
   }
@@ -134,12 +140,16 @@ asio::awaitable<void> terminate_tls(Flow& flow, std::unique_ptr<http::Stream> gu
   if (flow.is_cut()) co_return;
   if (done.index() == 1 || !std::get<0>(done)) {
     // The usual cause is a client that does not trust the CA of its sandbox.
-    report("connection", "error", done.index() == 1 ? std::string("the guest did not finish its TLS handshake") : "the guest broke off its TLS handshake: " + std::get<0>(done).error().message);
+    report("connection", "error",
+           done.index() == 1 ? std::string("the guest did not finish its TLS handshake")
+                             : "the guest broke off its TLS handshake: " + std::get<0>(done).error().message);
     stream.reset();
     co_return;
   }
-  if (stream.protocol() == "h2") co_await serve_http2(flow, stream, upstream, std::move(dead));
-  else co_await serve_http1(flow, stream, upstream, true, std::move(dead));
+  if (stream.protocol() == "h2")
+    co_await serve_http2(flow, stream, upstream, std::move(dead));
+  else
+    co_await serve_http1(flow, stream, upstream, true, std::move(dead));
 }
 
 }  // namespace space::egress

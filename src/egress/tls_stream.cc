@@ -45,8 +45,11 @@ struct RecordSource {
     do n = ::recv(self.below_->socket().native_handle(), into, static_cast<std::size_t>(size), MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) return static_cast<int>(n);
-    if (n < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
-    else self.in_error_ = n == 0 ? boost::system::error_code(asio::error::eof) : boost::system::error_code(errno, boost::system::system_category());
+    if (n < 0 && errno == EAGAIN)
+      BIO_set_retry_read(bio);
+    else
+      self.in_error_ =
+          n == 0 ? boost::system::error_code(asio::error::eof) : boost::system::error_code(errno, boost::system::system_category());
     return -1;
   }
 
@@ -131,7 +134,8 @@ Task<> TlsStream::handshake() {
       if (!error) continue;
       reason = error.message();
     }
-    if (why == SSL_ERROR_SYSCALL && in_error_) reason = in_error_ == asio::error::eof ? "the other end closed the connection" : in_error_.message();
+    if (why == SSL_ERROR_SYSCALL && in_error_)
+      reason = in_error_ == asio::error::eof ? "the other end closed the connection" : in_error_.message();
     if (!SSL_is_server(ssl_.get()) && verdict != X509_V_OK) reason = X509_verify_cert_error_string(verdict);
     if (reason.empty()) reason = unsent.message();
     co_return fail(ErrorKind::unavailable, "tls_failed", "no TLS connection: " + reason);
@@ -157,10 +161,13 @@ http::Transfer TlsStream::read_now(asio::mutable_buffer into) {
       if (done.bytes == 0) done.error = asio::error::would_block;
       return done;
     }
-    if (why == SSL_ERROR_ZERO_RETURN) ended_ = asio::error::eof;
-    else if (!in_error_) ended_ = protocol_error();
+    if (why == SSL_ERROR_ZERO_RETURN)
+      ended_ = asio::error::eof;
+    else if (!in_error_)
+      ended_ = protocol_error();
     // Without close_notify an attacker may have cut the connection: that is not the end of a body.
-    else ended_ = in_error_ == asio::error::eof ? boost::system::error_code(asio::error::connection_reset) : in_error_;
+    else
+      ended_ = in_error_ == asio::error::eof ? boost::system::error_code(asio::error::connection_reset) : in_error_;
     if (done.bytes == 0) done.error = ended_;
     return done;
   }
@@ -186,8 +193,10 @@ asio::awaitable<http::Transfer> TlsStream::read_some(std::span<const asio::mutab
       if (done.error && done.error != asio::error::eof && !out_.empty()) (void)co_await flush();  // the alert
       co_return done;
     }
-    if (!out_.empty()) done.error = co_await flush();
-    else done.error = {};
+    if (!out_.empty())
+      done.error = co_await flush();
+    else
+      done.error = {};
     if (!done.error) done.error = co_await readable();
     if (done.error) co_return done;
   }

@@ -48,7 +48,7 @@ class TlsStream final : public http::Stream {
   SslPtr ssl_;
   std::string received_;  // read before, not yet given to OpenSSL
   std::size_t received_at_ = 0;
-  std::string out_;       // records to be sent
+  std::string out_;                     // records to be sent
   boost::system::error_code in_error_;  // of the socket: its end, or what went wrong
   Signal flushed_;
   bool flushing_ = false;

@@ -51,9 +51,12 @@ Task<> connect_upstream(Flow& flow, Upstream& upstream, bool tls, std::vector<st
   auto stream = std::make_unique<TlsStream>(std::move(dialled.stream), std::move(ssl));
   auto watched = std::make_unique<Watched>(flow, *stream);
   const auto done = co_await (stream->handshake() || sleep_for(kHandshake));
-  if (done.index() == 1) co_return fail(ErrorKind::unavailable, "upstream_timeout", fmt::format("{} did not finish its TLS handshake in time", flow.host_text()), "try again later");
+  if (done.index() == 1)
+    co_return fail(ErrorKind::unavailable, "upstream_timeout", fmt::format("{} did not finish its TLS handshake in time", flow.host_text()),
+                   "try again later");
   if (const auto& result = std::get<0>(done); !result)
-    co_return fail(ErrorKind::unavailable, "upstream_tls", fmt::format("{} was not trusted or does not speak TLS: {}", flow.host_text(), result.error().message),
+    co_return fail(ErrorKind::unavailable, "upstream_tls",
+                   fmt::format("{} was not trusted or does not speak TLS: {}", flow.host_text(), result.error().message),
                    "its certificate must be valid for this name and of a known authority");
   upstream.protocol = stream->protocol();
   upstream.stream = std::move(stream);

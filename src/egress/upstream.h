@@ -15,8 +15,8 @@ struct Upstream {
   std::unique_ptr<http::Stream> stream;  // nullptr: not connected
   std::unique_ptr<Watched> watched;
   http::InBuffer in;
-  std::string protocol;                  // by ALPN: "h2", "http/1.1" or ""
-  bool used = false;                     // a request went over it already
+  std::string protocol;  // by ALPN: "h2", "http/1.1" or ""
+  bool used = false;     // a request went over it already
 
   void drop();
   bool stale();  // closed or talked unasked while nothing was awaited

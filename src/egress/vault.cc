@@ -28,11 +28,14 @@ using Cipher = std::unique_ptr<EVP_CIPHER_CTX, CipherFree>;
 
 const unsigned char* raw(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
-std::string credential_label(const std::string& tenant, const std::string& name, std::int64_t version) { return fmt::format("credential/{}/{}/{}", tenant, name, version); }
+std::string credential_label(const std::string& tenant, const std::string& name, std::int64_t version) {
+  return fmt::format("credential/{}/{}/{}", tenant, name, version);
+}
 std::string lineage_label(const std::string& tenant, const std::string& lineage) { return fmt::format("lineage/{}/{}", tenant, lineage); }
 
 tl::unexpected<Error> bad_key(std::string why) {
-  return fail(ErrorKind::invalid_argument, "bad_store_key", "the key of the credential store " + std::move(why), "give 32 random bytes, raw or as base64: openssl rand -base64 32");
+  return fail(ErrorKind::invalid_argument, "bad_store_key", "the key of the credential store " + std::move(why),
+              "give 32 random bytes, raw or as base64: openssl rand -base64 32");
 }
 
 Result<Secret> key_of(std::string& text) {
@@ -66,7 +69,10 @@ Result<std::string> base64_field(JsonReader& reader, std::string_view name) {
 }  // namespace
 
 Result<> check_secret_value(std::string_view value) {
-  auto bad = [](std::string_view why) { return fail(ErrorKind::invalid_argument, "invalid_credential", fmt::format("the value {}", why), "send the secret itself as the body, without a line end"); };
+  auto bad = [](std::string_view why) {
+    return fail(ErrorKind::invalid_argument, "invalid_credential", fmt::format("the value {}", why),
+                "send the secret itself as the body, without a line end");
+  };
   if (value.size() < 8 || value.size() > 8192) return bad("must have 8 to 8192 bytes");
   for (char c : value)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return bad("holds a control byte, such as a line end");
@@ -125,7 +131,10 @@ std::string seal(const Secret& key, std::string_view belongs_to, std::string_vie
 }
 
 Result<Secret> unseal(const Secret& key, std::string_view belongs_to, std::string_view sealed) {
-  auto wrong = [] { return fail(ErrorKind::corrupt, "cannot_unseal", "a sealed value does not fit the key of the store, or was changed", "start with the key that the store was made with"); };
+  auto wrong = [] {
+    return fail(ErrorKind::corrupt, "cannot_unseal", "a sealed value does not fit the key of the store, or was changed",
+                "start with the key that the store was made with");
+  };
   if (sealed.size() < kNonceBytes + kTagBytes) return wrong();
   Secret out(sealed.size() - kNonceBytes - kTagBytes);
   auto* bytes = reinterpret_cast<unsigned char*>(out.bytes().data());
@@ -135,7 +144,8 @@ Result<Secret> unseal(const Secret& key, std::string_view belongs_to, std::strin
   const bool done = cipher && EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, raw(key.view()), raw(sealed)) == 1 &&
                     EVP_DecryptUpdate(cipher.get(), nullptr, &n, raw(belongs_to), static_cast<int>(belongs_to.size())) == 1 &&
                     EVP_DecryptUpdate(cipher.get(), bytes, &n, raw(sealed) + kNonceBytes, static_cast<int>(out.bytes().size())) == 1 &&
-                    EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data()) == 1 && EVP_DecryptFinal_ex(cipher.get(), bytes + n, &n) == 1;
+                    EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data()) == 1 &&
+                    EVP_DecryptFinal_ex(cipher.get(), bytes + n, &n) == 1;
   if (!done) return wrong();
   return out;
 }
@@ -148,7 +158,8 @@ Result<> Vault::open() {
   auto known = read_file(check, 4096);
   if (known) {
     if (!unseal(key_, "key.check", *known))
-      return fail(ErrorKind::unavailable, "wrong_store_key", "the credential store was made with another key", "start with the key that the store was made with");
+      return fail(ErrorKind::unavailable, "wrong_store_key", "the credential store was made with another key",
+                  "start with the key that the store was made with");
   } else if (known.error().kind == ErrorKind::not_found) {
     TRY_VOID(write_file_durable(check, seal(key_, "key.check", kMagic)));
   } else {
@@ -173,8 +184,10 @@ Result<> Vault::open() {
         return c;
       };
       auto credential = read();
-      if (credential) credentials_[tenant][name] = std::move(*credential);
-      else log::error("egress.bad_credential", {{"tenant", tenant}, {"name", name}, {"error", credential.error()}});
+      if (credential)
+        credentials_[tenant][name] = std::move(*credential);
+      else
+        log::error("egress.bad_credential", {{"tenant", tenant}, {"name", name}, {"error", credential.error()}});
     }
   }
   TRY(const auto lineages, list_directory(folder_ / "lineages"));
@@ -192,8 +205,10 @@ Result<> Vault::open() {
       return record;
     };
     auto record = read();
-    if (record) lineages_[lineage] = std::move(*record);
-    else log::error("egress.bad_lineage", {{"lineage", lineage}, {"error", record.error()}});
+    if (record)
+      lineages_[lineage] = std::move(*record);
+    else
+      log::error("egress.bad_lineage", {{"lineage", lineage}, {"error", record.error()}});
   }
   return {};
 }
@@ -217,7 +232,8 @@ std::size_t Vault::size() const {
   return count;
 }
 
-Vault::Credential Vault::make_credential(const std::string& tenant, const std::string& name, std::string_view value, std::int64_t now_ms) const {
+Vault::Credential Vault::make_credential(const std::string& tenant, const std::string& name, std::string_view value,
+                                         std::int64_t now_ms) const {
   const auto& known = credentials(tenant);
   const auto found = known.find(name);
   Credential c;
@@ -253,12 +269,14 @@ Result<Secret> Vault::reveal(const std::string& tenant, const std::string& name)
   return unseal(key_, credential_label(tenant, name, found->second.version), found->second.sealed);
 }
 
-Vault::Lineage Vault::make_lineage(const std::string& tenant, const std::string& lineage, std::string certificate_pem, std::string_view key_der) const {
+Vault::Lineage Vault::make_lineage(const std::string& tenant, const std::string& lineage, std::string certificate_pem,
+                                   std::string_view key_der) const {
   return {tenant, std::move(certificate_pem), seal(key_, lineage_label(tenant, lineage), key_der)};
 }
 
 Result<> Vault::write_lineage(const std::string& lineage, const Lineage& record) const {
-  const json::object object{{"tenant", record.tenant}, {"certificate", record.certificate_pem}, {"sealed", base64_encode(as_bytes(record.sealed_key))}};
+  const json::object object{
+      {"tenant", record.tenant}, {"certificate", record.certificate_pem}, {"sealed", base64_encode(as_bytes(record.sealed_key))}};
   return write_file_durable(folder_ / "lineages" / (lineage + ".json"), json::serialize(object));
 }
 

@@ -44,7 +44,9 @@ class Vault {
   Credential make_credential(const std::string& tenant, const std::string& name, std::string_view value, std::int64_t now_ms) const;
   Result<> write_credential(const std::string& tenant, const std::string& name, const Credential& credential) const;
   Result<> erase_credential(const std::string& tenant, const std::string& name) const;
-  void keep(const std::string& tenant, const std::string& name, Credential credential) { credentials_[tenant][name] = std::move(credential); }
+  void keep(const std::string& tenant, const std::string& name, Credential credential) {
+    credentials_[tenant][name] = std::move(credential);
+  }
   void drop(const std::string& tenant, const std::string& name) { credentials_[tenant].erase(name); }
   const std::map<std::string, Credential>& credentials(const std::string& tenant) const;
   Result<Secret> reveal(const std::string& tenant, const std::string& name) const;

@@ -38,12 +38,15 @@ void limit_memory() {
   const auto machine = static_cast<rlim_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
   const rlim_t most = std::max<rlim_t>(machine / 4, 1ULL << 30);
   const rlimit data{most, most};
-  if (::setrlimit(RLIMIT_DATA, &data) != 0) log::warn("egress.memory_not_limited", {{"error", fail_errno(errno, "limit the worker's memory").value()}});
+  if (::setrlimit(RLIMIT_DATA, &data) != 0)
+    log::warn("egress.memory_not_limited", {{"error", fail_errno(errno, "limit the worker's memory").value()}});
 #endif
 }
 
 json::object counters_json(const Counters& c, const Budget& budget, std::size_t open) {
-  return {{"connections", c.connections}, {"open", open}, {"requests", c.requests}, {"denied", c.denied}, {"bytes_up", c.bytes_up}, {"bytes_down", c.bytes_down}, {"total_bytes", budget.total()}};
+  return {{"connections", c.connections}, {"open", open},           {"requests", c.requests},
+          {"denied", c.denied},           {"bytes_up", c.bytes_up}, {"bytes_down", c.bytes_down},
+          {"total_bytes", budget.total()}};
 }
 
 }  // namespace
@@ -72,8 +75,10 @@ asio::awaitable<void> Worker::run() {
     }
     auto outcome = take(*message);
     Message reply;
-    if (outcome) reply.body = std::move(*outcome);
-    else reply.body["error"] = json::object{{"code", outcome.error().code}, {"message", outcome.error().message}};
+    if (outcome)
+      reply.body = std::move(*outcome);
+    else
+      reply.body["error"] = json::object{{"code", outcome.error().code}, {"message", outcome.error().message}};
     reply.body["type"] = "done";
     reply.body["call"] = message->body["call"];
     if (!channel_->send(std::move(reply))) co_return;
@@ -156,7 +161,8 @@ Result<> Worker::set_sandbox(const json::object& body) {
     TRY(NameMap map, NameMap::parse(names->get_object()));
     entry->names() = std::move(map);
   }
-  if (const auto* total = body.if_contains("total_bytes"); total && total->is_int64()) entry->budget().restore_total(static_cast<std::uint64_t>(total->get_int64()));
+  if (const auto* total = body.if_contains("total_bytes"); total && total->is_int64())
+    entry->budget().restore_total(static_cast<std::uint64_t>(total->get_int64()));
   auto settings = std::make_shared<Settings>();
   if (const auto* document = body.if_contains("settings"); document && document->is_object()) {
     auto parsed = Settings::parse(document->get_object());
@@ -192,7 +198,9 @@ int run_worker(Fd channel, std::string_view log_level) {
   // Neither core files nor a debugger of the same account get at the secrets.
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
-  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return 1;
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 || ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
+    return 1;
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;

@@ -17,7 +17,8 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 
 tl::unexpected<Error> lost() {
-  return fail(ErrorKind::unavailable, "worker_lost", "the tenant's worker of the gateway ended; a new one is started", "try again in a moment");
+  return fail(ErrorKind::unavailable, "worker_lost", "the tenant's worker of the gateway ended; a new one is started",
+              "try again in a moment");
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ asio::awaitable<void> WorkerProcess::listen() {
   for (;;) {
     auto message = co_await channel_->receive();
     if (!message) {
-      if (message.error().code != "peer_closed") log::error("egress.worker_spoke_nonsense", {{"pid", std::int64_t{pid_}}, {"error", message.error()}});
+      if (message.error().code != "peer_closed")
+        log::error("egress.worker_spoke_nonsense", {{"pid", std::int64_t{pid_}}, {"error", message.error()}});
       break;
     }
     const auto* type = message->body.if_contains("type");

@@ -37,8 +37,10 @@ ChunkDecoder::State ChunkDecoder::next(char c) {
     case State::size_lf:
       if (c != '\n') return State::bad;
       return left_ > 0 ? State::data : State::trailer_first;
-    case State::data_cr: return c == '\r' ? State::data_lf : State::bad;
-    case State::data_lf: return c == '\n' ? State::size_first : State::bad;
+    case State::data_cr:
+      return c == '\r' ? State::data_lf : State::bad;
+    case State::data_lf:
+      return c == '\n' ? State::size_first : State::bad;
     case State::trailer_first:
       if (c == '\r') return State::last_lf;
       if (c == ' ' || c == '\t') return State::bad;
@@ -46,11 +48,14 @@ ChunkDecoder::State ChunkDecoder::next(char c) {
     case State::trailer:
       if (c == '\r') return State::trailer_lf;
       return is_text(c) && ++skipped_ <= kMaxSkipped ? State::trailer : State::bad;
-    case State::trailer_lf: return c == '\n' ? State::trailer_first : State::bad;
-    case State::last_lf: return c == '\n' ? State::done : State::bad;
+    case State::trailer_lf:
+      return c == '\n' ? State::trailer_first : State::bad;
+    case State::last_lf:
+      return c == '\n' ? State::done : State::bad;
     case State::data:
     case State::done:
-    case State::bad: break;
+    case State::bad:
+      break;
   }
   return state_;
 }

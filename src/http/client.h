@@ -30,8 +30,8 @@ struct ClientOptions {
   std::size_t max_idle = 8;                        // connections kept for the next request
   std::chrono::milliseconds idle_time{30'000};
   std::size_t max_header_bytes = 64 << 10;
-  std::shared_ptr<TlsClientContext> tls;           // nullptr: plain
-  std::string host = "localhost";                  // Host header and, with TLS, the name to verify
+  std::shared_ptr<TlsClientContext> tls;  // nullptr: plain
+  std::string host = "localhost";         // Host header and, with TLS, the name to verify
 };
 
 // A request under way. Destroying it before the end closes its connection. Uses: write* → finish_request → head → read*.
@@ -40,10 +40,10 @@ class ClientStream {
   virtual ~ClientStream() = default;
   virtual Task<> write(std::span<const std::byte> bytes) = 0;  // only when opened with a body
   virtual Task<> finish_request() = 0;
-  virtual Task<Response> head() = 0;                           // status and headers, empty body; 1xx are skipped
+  virtual Task<Response> head() = 0;  // status and headers, empty body; 1xx are skipped
   virtual std::optional<std::uint64_t> content_length() const = 0;
-  virtual Task<std::size_t> read(std::span<std::byte> into) = 0;  // 0 at the end; a cut-off body is an error
-  virtual void cancel() = 0;                                      // every pending call ends with `cancelled`; from the same loop
+  virtual Task<std::size_t> read(std::span<std::byte> into) = 0;      // 0 at the end; a cut-off body is an error
+  virtual void cancel() = 0;                                          // every pending call ends with `cancelled`; from the same loop
   virtual void set_body_timeout(std::chrono::milliseconds time) = 0;  // for event streams
   // After a head with status 101 to a request with `upgrade`: the connection as bytes, while this lives.
   virtual std::unique_ptr<ByteStream> upgraded() = 0;

@@ -21,11 +21,17 @@ auto our_mistake(const char* what) { return fail(ErrorKind::internal, "bad_strea
 }  // namespace
 
 ClientExchange::ClientExchange(std::shared_ptr<ClientPool> pool, Request request, BodyKind body, std::uint64_t length, std::string payload)
-    : pool_(std::move(pool)), method_(request.method), payload_(std::move(payload)), kind_(body), left_(length), body_timeout_(pool_->options.body_timeout),
-      read_watch_(pool_->executor, [this] {
-        read_expired_ = true;
-        if (connection_) connection_->stream->close();
-      }),
+    : pool_(std::move(pool)),
+      method_(request.method),
+      payload_(std::move(payload)),
+      kind_(body),
+      left_(length),
+      body_timeout_(pool_->options.body_timeout),
+      read_watch_(pool_->executor,
+                  [this] {
+                    read_expired_ = true;
+                    if (connection_) connection_->stream->close();
+                  }),
       write_watch_(pool_->executor, [this] {
         write_expired_ = true;
         if (connection_) connection_->stream->close();
@@ -33,8 +39,8 @@ ClientExchange::ClientExchange(std::shared_ptr<ClientPool> pool, Request request
 
 ClientExchange::~ClientExchange() = default;
 
-Task<std::unique_ptr<ClientExchange>> ClientExchange::make(std::shared_ptr<ClientPool> pool, Request request, BodyKind body, std::uint64_t length,
-                                                           std::string payload) {
+Task<std::unique_ptr<ClientExchange>> ClientExchange::make(std::shared_ptr<ClientPool> pool, Request request, BodyKind body,
+                                                           std::uint64_t length, std::string payload) {
   std::unique_ptr<ClientExchange> exchange(new ClientExchange(std::move(pool), request, body, length, std::move(payload)));
   CO_TRY_VOID(exchange->compose_head(request));
   CO_TRY_VOID(co_await exchange->connect(false));
@@ -54,7 +60,8 @@ Result<> ClientExchange::compose_head(const Request& request) {
     text += "Connection: Upgrade\r\n";
     TRY_VOID(append_field(text, "Upgrade", request.upgrade));
   }
-  if (kind_ == BodyKind::chunked) text += "Transfer-Encoding: chunked\r\n";
+  if (kind_ == BodyKind::chunked)
+    text += "Transfer-Encoding: chunked\r\n";
   else if (kind_ == BodyKind::sized || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
     fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", kind_ == BodyKind::sized ? left_ : 0);
   text += "\r\n";
@@ -72,7 +79,8 @@ Task<> ClientExchange::connect(bool fresh) {
 tl::unexpected<Error> ClientExchange::io_error(const char* code, const char* message) const {
   if (cancelled_) return fail(ErrorKind::cancelled, "cancelled", "the request was cancelled");
   if (read_expired_) return fail(ErrorKind::deadline_exceeded, "answer_timeout", "the other end did not answer in time", "try again later");
-  if (write_expired_) return fail(ErrorKind::deadline_exceeded, "request_stalled", "the other end took no bytes for too long", "try again later");
+  if (write_expired_)
+    return fail(ErrorKind::deadline_exceeded, "request_stalled", "the other end took no bytes for too long", "try again later");
   return fail(ErrorKind::unavailable, code, message, "try again; see the other end's log when it happens again");
 }
 
@@ -111,15 +119,17 @@ Task<> ClientExchange::write(std::span<const std::byte> bytes) {
   }
   std::array<char, 20> size;
   const auto end = fmt::format_to(size.data(), "{:x}\r\n", bytes.size());
-  const std::array parts{head, asio::const_buffer(size.data(), static_cast<std::size_t>(end - size.data())), data, asio::buffer(std::string_view("\r\n"))};
+  const std::array parts{head, asio::const_buffer(size.data(), static_cast<std::size_t>(end - size.data())), data,
+                         asio::buffer(std::string_view("\r\n"))};
   co_return co_await send(parts);
 }
 
 Task<> ClientExchange::finish_request() {
   if (request_done_) co_return Result<>();
   if (kind_ == BodyKind::sized && left_ != payload_.size()) co_return our_mistake("fewer bytes than the length that was announced");
-  const std::array<asio::const_buffer, 3> parts{head_sent_ ? asio::const_buffer() : asio::buffer(head_text_), asio::const_buffer(payload_.data(), payload_.size()),
-                         kind_ == BodyKind::chunked ? asio::buffer(std::string_view("0\r\n\r\n")) : asio::const_buffer()};
+  const std::array<asio::const_buffer, 3> parts{
+      head_sent_ ? asio::const_buffer() : asio::buffer(head_text_), asio::const_buffer(payload_.data(), payload_.size()),
+      kind_ == BodyKind::chunked ? asio::buffer(std::string_view("0\r\n\r\n")) : asio::const_buffer()};
   if (asio::buffer_size(parts) > 0) CO_TRY_VOID(co_await send(parts));
   request_done_ = true;
   read_watch_.set(pool_->options.head_timeout);
@@ -127,7 +137,8 @@ Task<> ClientExchange::finish_request() {
 }
 
 bool ClientExchange::may_repeat() const {
-  return connection_->reused && request_done_ && !cancelled_ && !read_expired_ && is_idempotent(method_) && (kind_ == BodyKind::none || !payload_.empty());
+  return connection_->reused && request_done_ && !cancelled_ && !read_expired_ && is_idempotent(method_) &&
+         (kind_ == BodyKind::none || !payload_.empty());
 }
 
 Task<Response> ClientExchange::head() {
@@ -189,7 +200,8 @@ Task<std::optional<Head>> ClientExchange::try_head() {
   const auto garbage = [this](const Error& error) {
     connection_->stream->close();
     const char* code = error.code == "headers_too_large" || error.code == "target_too_long" ? "answer_head_too_large" : "bad_answer";
-    return fail(ErrorKind::unavailable, code, fmt::format("the other end does not answer as HTTP demands: {}", error.message), "check what listens at this address");
+    return fail(ErrorKind::unavailable, code, fmt::format("the other end does not answer as HTTP demands: {}", error.message),
+                "check what listens at this address");
   };
   InBuffer& in = connection_->in;
   bool any = false;
@@ -237,7 +249,8 @@ Task<std::size_t> ClientExchange::read(std::span<std::byte> into) {
   read_watch_.clear();
   if (piece.fault == BodyReader::Piece::Fault::malformed) {
     connection_->stream->close();
-    co_return fail(ErrorKind::unavailable, "bad_answer", "the chunked body of the answer is malformed", "check what listens at this address");
+    co_return fail(ErrorKind::unavailable, "bad_answer", "the chunked body of the answer is malformed",
+                   "check what listens at this address");
   }
   if (piece.fault != BodyReader::Piece::Fault::none) {
     connection_->stream->close();
@@ -265,12 +278,17 @@ Task<std::string> ClientStream::read_all(std::size_t limit) {
   std::size_t used = 0;
   const std::uint64_t announced = content_length().value_or(0);
   for (;;) {
-    if (used == body.size()) body.resize(std::min<std::size_t>(limit + 1, std::max<std::size_t>(used * 2, announced > 0 && announced < (64 << 10) ? static_cast<std::size_t>(announced) + 1 : 16 << 10)));
+    if (used == body.size())
+      body.resize(std::min<std::size_t>(
+          limit + 1,
+          std::max<std::size_t>(used * 2, announced > 0 && announced < (64 << 10) ? static_cast<std::size_t>(announced) + 1 : 16 << 10)));
     const std::span<std::byte> room(reinterpret_cast<std::byte*>(body.data()) + used, body.size() - used);
     CO_TRY(const std::size_t got, co_await read(room));
     if (got == 0) break;
     used += got;
-    if (used > limit) co_return fail(ErrorKind::too_large, "answer_too_large", fmt::format("the answer has more than {} bytes", limit), "ask for less at once");
+    if (used > limit)
+      co_return fail(ErrorKind::too_large, "answer_too_large", fmt::format("the answer has more than {} bytes", limit),
+                     "ask for less at once");
   }
   body.resize(used);
   co_return body;

@@ -23,7 +23,8 @@ Task<T> within(std::chrono::milliseconds time, Task<T> work) {
   using namespace asio::experimental::awaitable_operators;
   auto first = co_await (std::move(work) || sleep_for(time));
   if (first.index() == 0) co_return std::get<0>(std::move(first));
-  co_return fail(ErrorKind::deadline_exceeded, "connect_timeout", fmt::format("no connection within {} ms", time.count()), "check that the server runs, then try again");
+  co_return fail(ErrorKind::deadline_exceeded, "connect_timeout", fmt::format("no connection within {} ms", time.count()),
+                 "check that the server runs, then try again");
 }
 
 }  // namespace

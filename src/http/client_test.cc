@@ -203,7 +203,8 @@ TEST(Client, StreamsBothWaysAndReusesTheConnection) {
       std::string sent;
       for (int i = 0; i < 50; ++i) sent += std::string(static_cast<std::size_t>(i) * 100, static_cast<char>('a' + i % 26));
       auto stream = (co_await client.open(request, kind, sent.size())).value();
-      for (std::size_t at = 0; at < sent.size(); at += 7'000) EXPECT_TRUE(co_await stream->write(as_bytes(std::string_view(sent).substr(at, 7'000))));
+      for (std::size_t at = 0; at < sent.size(); at += 7'000)
+        EXPECT_TRUE(co_await stream->write(as_bytes(std::string_view(sent).substr(at, 7'000))));
       EXPECT_TRUE(co_await stream->finish_request());
       const Response head = (co_await stream->head()).value();
       EXPECT_EQ(head.status, 200);

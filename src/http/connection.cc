@@ -48,18 +48,21 @@ const std::string& ServerCore::date() {
   static constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::tm utc{};
   ::gmtime_r(&now, &utc);
-  date_ = fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday, kMonths[utc.tm_mon], 1900 + utc.tm_year, utc.tm_hour,
-                      utc.tm_min, utc.tm_sec);
+  date_ = fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[utc.tm_wday], utc.tm_mday, kMonths[utc.tm_mon], 1900 + utc.tm_year,
+                      utc.tm_hour, utc.tm_min, utc.tm_sec);
   date_at_ = now;
   return date_;
 }
 
 Connection::Connection(const asio::any_io_executor& executor, std::shared_ptr<ServerCore> core, std::unique_ptr<Stream> stream, Peer peer)
-    : core_(std::move(core)), stream_(std::move(stream)), peer_(std::move(peer)),
-      read_watch_(executor, [this] {
-        read_expired_ = true;
-        stream_->cancel();
-      }),
+    : core_(std::move(core)),
+      stream_(std::move(stream)),
+      peer_(std::move(peer)),
+      read_watch_(executor,
+                  [this] {
+                    read_expired_ = true;
+                    stream_->cancel();
+                  }),
       write_watch_(executor, [this] {
         write_expired_ = true;
         reset();
@@ -101,7 +104,8 @@ Task<> Connection::send(std::span<const asio::const_buffer> parts) {
   write_watch_.clear();
   if (transfer.error) {
     if (write_expired_)
-      co_return fail(ErrorKind::cancelled, "client_too_slow", "the client took no bytes for too long", "read the answer without long pauses");
+      co_return fail(ErrorKind::cancelled, "client_too_slow", "the client took no bytes for too long",
+                     "read the answer without long pauses");
     co_return fail(ErrorKind::cancelled, "client_gone", "the client closed the connection before the end of the answer");
   }
   broken_ = false;
@@ -134,8 +138,10 @@ asio::awaitable<void> Connection::run() {
     read_watch_.set(core_->options.head_timeout);
     const auto ready = co_await stream_->handshake();
     read_watch_.clear();
-    if (ready) co_await serve();
-    else log::debug("http.handshake_failed", {{"peer", peer_name(peer_)}, {"error", ready.error()}});
+    if (ready)
+      co_await serve();
+    else
+      log::debug("http.handshake_failed", {{"peer", peer_name(peer_)}, {"error", ready.error()}});
   } catch (const std::exception& e) {
     // A cancelled coroutine unwinds by an exception of Asio's; anything else is a mistake of a handler's.
     if (!cut_) log::error("http.exception", {{"what", e.what()}});
@@ -180,7 +186,8 @@ Task<std::optional<Head>> Connection::read_head() {
     if (!transfer.error) continue;
     if (in_.empty() || cut_ || (transfer.error != asio::error::eof && !read_expired_)) co_return std::nullopt;
     if (read_expired_)
-      co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "the request's head did not come in time", "send the request without long pauses");
+      co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "the request's head did not come in time",
+                     "send the request without long pauses");
     co_return fail(ErrorKind::invalid_argument, "bad_message", "the connection ended inside the request's head", "send the whole request");
   }
   read_watch_.clear();
@@ -212,7 +219,8 @@ asio::awaitable<bool> Connection::serve_one(Head head) {
   }
   if (result && exchange.phase() == Phase::fresh)
     result = fail(ErrorKind::internal, "no_answer", "the handler of this request gave no answer");
-  if (result && exchange.phase() == Phase::started) result = fail(ErrorKind::internal, "unfinished_answer", "the handler did not finish its answer");
+  if (result && exchange.phase() == Phase::started)
+    result = fail(ErrorKind::internal, "unfinished_answer", "the handler did not finish its answer");
   if (!result) {
     const Error& error = result.error();
     if (http_status(error.kind) == 500)
@@ -250,8 +258,10 @@ asio::awaitable<void> Connection::refuse(Error error) {
   ServerExchange exchange(*this, std::move(head), Target());
   const Response answer = problem(error);
   const auto sent = co_await exchange.reply(answer);
-  if (sent) co_await close_gently();
-  else reset();
+  if (sent)
+    co_await close_gently();
+  else
+    reset();
 }
 
 asio::awaitable<void> Connection::close_gently() {

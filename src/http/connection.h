@@ -25,7 +25,7 @@ struct ServerCore {
   Options options;
   bool stopping = false;
   std::list<Connection*> waiting;  // for the head of a request, the longest first
-  const std::string& date();  // the Date header's value, made once a second
+  const std::string& date();       // the Date header's value, made once a second
 
  private:
   std::time_t date_at_ = -1;
@@ -52,7 +52,8 @@ class Connection {
   // Bounded by body_timeout. After a failed or abandoned write nothing can follow on this connection.
   Task<> send(std::span<const asio::const_buffer> parts);
   asio::awaitable<Transfer> receive_ahead();  // to the buffer; not bounded
-  asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, std::chrono::milliseconds limit, bool& timed_out);
+  asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, std::chrono::milliseconds limit,
+                                               bool& timed_out);
   void reset();
 
   // Cancels whatever the handler waits for; outlives the coroutine (see server.cc).

@@ -20,7 +20,8 @@ Task<Fd> connect_to_unix(std::string path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    co_return fail(ErrorKind::invalid_argument, "socket_path_too_long", fmt::format("{} has more than {} bytes", path, sizeof address.sun_path - 1));
+    co_return fail(ErrorKind::invalid_argument, "socket_path_too_long",
+                   fmt::format("{} has more than {} bytes", path, sizeof address.sun_path - 1));
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) co_return fail_errno(errno, "socket");

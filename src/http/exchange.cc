@@ -21,7 +21,8 @@ const std::string& Exchange::param(std::string_view name) const {
 
 Task<std::string> Exchange::read_body(std::size_t limit) {
   const auto too_large = [limit] {
-    return fail(ErrorKind::too_large, "body_too_large", fmt::format("the request body has more than {} bytes", limit), "send a smaller body");
+    return fail(ErrorKind::too_large, "body_too_large", fmt::format("the request body has more than {} bytes", limit),
+                "send a smaller body");
   };
   // Said before the first read, so that a client that waits for "100 Continue" never sends it.
   if (content_length().value_or(0) > limit) co_return too_large();
@@ -44,9 +45,12 @@ std::string wanted_upgrade(const Exchange& exchange) {
   if (headers.count("Connection") != 1 || headers.count("Upgrade") != 1 || exchange.has_body()) return {};
   if (!lists_token(headers.get("Connection"), "upgrade")) return {};
   std::string protocol(headers.get("Upgrade"));
-  const bool one = !protocol.empty() && std::all_of(protocol.begin(), protocol.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' || c == '/'; });
+  const bool one = !protocol.empty() && std::all_of(protocol.begin(), protocol.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' || c == '/';
+  });
   if (!one) return {};
-  std::transform(protocol.begin(), protocol.end(), protocol.begin(), [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  std::transform(protocol.begin(), protocol.end(), protocol.begin(),
+                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
   return protocol;
 }
 

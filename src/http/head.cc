@@ -69,7 +69,8 @@ Result<Head> parse(std::string_view text, std::size_t max_fields) {
   boost::beast::error_code error;
   const std::size_t used = parser.put(asio::const_buffer(text.data(), text.size()), error);
   if (parser.too_many())
-    return fail(ErrorKind::invalid_argument, "headers_too_large", fmt::format("more than {} header fields", max_fields), "send fewer header fields");
+    return fail(ErrorKind::invalid_argument, "headers_too_large", fmt::format("more than {} header fields", max_fields),
+                "send fewer header fields");
   if (error == beast::http::error::bad_version)
     return fail(ErrorKind::invalid_argument, "version_not_supported", "only HTTP/1.1 and HTTP/1.0 are spoken here", "send HTTP/1.1");
   if (error) return bad_head(fmt::format("the head is malformed: {}", error.message()));
@@ -80,20 +81,23 @@ Result<Head> parse(std::string_view text, std::size_t max_fields) {
   const std::size_t lengths = head.headers.count("Content-Length"), encodings = head.headers.count("Transfer-Encoding");
   if (lengths + encodings > 1) return bad_head("more than one Content-Length or Transfer-Encoding");
   if (lengths == 1) {
-    if (!all_digits(head.headers.get("Content-Length")) || !parser.content_length()) return bad_head("Content-Length must be one decimal number");
+    if (!all_digits(head.headers.get("Content-Length")) || !parser.content_length())
+      return bad_head("Content-Length must be one decimal number");
     head.content_length = *parser.content_length();
     head.framing = *head.content_length > 0 ? Framing::sized : Framing::none;
   }
   if (encodings == 1) {
     if (head.minor == 0) return bad_head("Transfer-Encoding in HTTP/1.0");
-    if (!equal_no_case(head.headers.get("Transfer-Encoding"), "chunked")) return bad_head("the only Transfer-Encoding spoken here is chunked");
+    if (!equal_no_case(head.headers.get("Transfer-Encoding"), "chunked"))
+      return bad_head("the only Transfer-Encoding spoken here is chunked");
     head.framing = Framing::chunked;
   }
   return head;
 }
 
 bool is_token_char(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
 }  // namespace
@@ -129,8 +133,10 @@ Result<std::optional<std::size_t>> HeadScanner::scan(std::string_view bytes) {
   }
   if (bytes.size() < limit_) return std::optional<std::size_t>();
   if (!first_line_done_)
-    return fail(ErrorKind::invalid_argument, "target_too_long", fmt::format("the first line has more than {} bytes", limit_), "send long values in the body");
-  return fail(ErrorKind::invalid_argument, "headers_too_large", fmt::format("the head has more than {} bytes", limit_), "send fewer or shorter header fields");
+    return fail(ErrorKind::invalid_argument, "target_too_long", fmt::format("the first line has more than {} bytes", limit_),
+                "send long values in the body");
+  return fail(ErrorKind::invalid_argument, "headers_too_large", fmt::format("the head has more than {} bytes", limit_),
+              "send fewer or shorter header fields");
 }
 
 Result<Head> parse_request_head(std::string_view text, std::size_t max_fields) {
@@ -140,7 +146,8 @@ Result<Head> parse_request_head(std::string_view text, std::size_t max_fields) {
   if (hosts > 1 || (hosts == 0 && head.minor == 1)) return bad_head("exactly one Host header is needed");
   if (const auto expect = head.headers.get("Expect"); !expect.empty() && head.minor == 1) {
     if (!equal_no_case(expect, "100-continue"))
-      return fail(ErrorKind::invalid_argument, "expectation_failed", "the only Expect known here is 100-continue", "leave the Expect header out");
+      return fail(ErrorKind::invalid_argument, "expectation_failed", "the only Expect known here is 100-continue",
+                  "leave the Expect header out");
     head.expects_continue = head.framing != Framing::none;
   }
   return head;
@@ -160,7 +167,8 @@ Result<Head> parse_response_head(std::string_view text, std::size_t max_fields, 
 }
 
 Result<> append_field(std::string& out, std::string_view name, std::string_view value) {
-  const bool good_value = std::none_of(value.begin(), value.end(), [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; });
+  const bool good_value =
+      std::none_of(value.begin(), value.end(), [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f; });
   if (name.empty() || !std::all_of(name.begin(), name.end(), is_token_char) || !good_value)
     return fail(ErrorKind::internal, "bad_header_field", "a header field holds a byte that no header field may hold");
   out.append(name).append(": ").append(value).append("\r\n");
@@ -168,8 +176,9 @@ Result<> append_field(std::string& out, std::string_view name, std::string_view 
 }
 
 bool is_hop_by_hop(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "TE", "Trailer",
-                                                "Transfer-Encoding", "Upgrade", "Content-Length"};
+  static constexpr std::string_view kNames[] = {
+      "Connection", "Keep-Alive",        "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "TE",
+      "Trailer",    "Transfer-Encoding", "Upgrade",          "Content-Length"};
   return std::any_of(std::begin(kNames), std::end(kNames), [&](std::string_view known) { return equal_no_case(known, name); });
 }
 

@@ -32,8 +32,8 @@ enum class Framing { none, sized, chunked, until_close };
 struct Head {
   std::string method;  // requests
   std::string target;
-  int status = 0;      // answers
-  int minor = 1;       // HTTP/1.x
+  int status = 0;  // answers
+  int minor = 1;   // HTTP/1.x
   Headers headers;
   Framing framing = Framing::none;
   std::optional<std::uint64_t> content_length;

@@ -19,14 +19,49 @@ struct StatusRow {
 };
 // RFC 9110, section 15; 499 is nginx's, for a client that went away.
 constexpr StatusRow kReasons[] = {
-    {100, "Continue"}, {101, "Switching Protocols"}, {200, "OK"}, {201, "Created"}, {202, "Accepted"}, {204, "No Content"}, {206, "Partial Content"},
-    {301, "Moved Permanently"}, {302, "Found"}, {303, "See Other"}, {304, "Not Modified"}, {307, "Temporary Redirect"}, {308, "Permanent Redirect"},
-    {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"}, {406, "Not Acceptable"},
-    {408, "Request Timeout"}, {409, "Conflict"}, {410, "Gone"}, {411, "Length Required"}, {412, "Precondition Failed"}, {413, "Content Too Large"},
-    {414, "URI Too Long"}, {415, "Unsupported Media Type"}, {416, "Range Not Satisfiable"}, {417, "Expectation Failed"}, {421, "Misdirected Request"},
-    {422, "Unprocessable Content"}, {425, "Too Early"}, {428, "Precondition Required"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
-    {499, "Client Closed Request"}, {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"},
-    {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"}, {507, "Insufficient Storage"},
+    {100, "Continue"},
+    {101, "Switching Protocols"},
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {303, "See Other"},
+    {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {406, "Not Acceptable"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {410, "Gone"},
+    {411, "Length Required"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {416, "Range Not Satisfiable"},
+    {417, "Expectation Failed"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {425, "Too Early"},
+    {428, "Precondition Required"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {499, "Client Closed Request"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {505, "HTTP Version Not Supported"},
+    {507, "Insufficient Storage"},
 };
 
 // Codes for which HTTP has a status of its own, beside what the kind of the error says.
@@ -35,8 +70,8 @@ struct CodeRow {
   int status;
 };
 constexpr CodeRow kCodes[] = {
-    {"request_timeout", 408},       {"method_not_allowed", 405},  {"target_too_long", 414},        {"headers_too_large", 431},
-    {"expectation_failed", 417},    {"length_required", 411},     {"range_not_satisfiable", 416},  {"precondition_failed", 412},
+    {"request_timeout", 408},        {"method_not_allowed", 405}, {"target_too_long", 414},       {"headers_too_large", 431},
+    {"expectation_failed", 417},     {"length_required", 411},    {"range_not_satisfiable", 416}, {"precondition_failed", 412},
     {"unsupported_media_type", 415}, {"not_acceptable", 406},     {"version_not_supported", 505},
 };
 
@@ -44,7 +79,8 @@ constexpr CodeRow kCodes[] = {
 std::string printable(const std::string& text) {
   if (is_utf8(text)) return text;
   std::string clean = text;
-  std::replace_if(clean.begin(), clean.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
+  std::replace_if(
+      clean.begin(), clean.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }, '?');
   return clean;
 }
 
@@ -74,7 +110,8 @@ std::string_view Headers::get(std::string_view name) const {
 bool Headers::has(std::string_view name) const { return count(name) > 0; }
 
 std::size_t Headers::count(std::string_view name) const {
-  return static_cast<std::size_t>(std::count_if(fields_.begin(), fields_.end(), [&](const auto& field) { return equal_no_case(field.first, name); }));
+  return static_cast<std::size_t>(
+      std::count_if(fields_.begin(), fields_.end(), [&](const auto& field) { return equal_no_case(field.first, name); }));
 }
 
 void Headers::set(std::string_view name, std::string value) {
@@ -106,8 +143,11 @@ int status_of(const Error& error) {
 
 Response problem(const Error& error) {
   const int status = status_of(error);
-  json::object body{{"type", "urn:space:error:" + error.code}, {"title", reason_phrase(status)}, {"status", status},
-                    {"code", error.code},                      {"detail", printable(error.message)}};
+  json::object body{{"type", "urn:space:error:" + error.code},
+                    {"title", reason_phrase(status)},
+                    {"status", status},
+                    {"code", error.code},
+                    {"detail", printable(error.message)}};
   if (!error.next.empty()) body["next"] = printable(error.next);
   Response response;
   response.status = status;

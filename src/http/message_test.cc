@@ -38,8 +38,8 @@ TEST(ParseTarget, SplitsBeforeItDecodes) {
 }
 
 TEST(ParseTarget, RefusesWhatCouldBeReadTwoWays) {
-  for (const char* bad : {"", "x", "*", "http://h/x", "//", "/a//b", "/a/", "/.", "/a/..", "/a/%2e%2e/b", "/a/%2E", "/%00", "/a%0a", "/%", "/%4", "/%zz", "/a b", "/a#b",
-                          "/a\x7f", "/\xc3\xa4", "/?a=%00", "/?a=%g0"})
+  for (const char* bad : {"",     "x",     "*",  "http://h/x", "//",   "/a//b", "/a/",  "/.",     "/a/..",     "/a/%2e%2e/b", "/a/%2E",
+                          "/%00", "/a%0a", "/%", "/%4",        "/%zz", "/a b",  "/a#b", "/a\x7f", "/\xc3\xa4", "/?a=%00",     "/?a=%g0"})
     EXPECT_EQ(parse_target(bad).error().code, "bad_target") << bad;
   EXPECT_EQ(parse_target("/" + std::string(9000, 'a')).error().code, "target_too_long");
   EXPECT_FALSE(parse_target("/" + std::string(200, '/')));
@@ -104,18 +104,34 @@ std::string request_code(const std::string& fields, std::string line = "POST / H
 TEST(RequestHead, EndsOfMessagesAreNeverAmbiguous) {
   EXPECT_EQ(request_code("Host: a\r\nContent-Length: 5\r\n"), "ok");
   EXPECT_EQ(request_code("Host: a\r\nTransfer-Encoding: Chunked\r\n"), "ok");
-  for (const char* bad : {"Content-Length: 5\r\nContent-Length: 5\r\n", "Content-Length: 5, 5\r\n", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-                          "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-                          "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: chunked, identity\r\n", "Transfer-Encoding: xchunked\r\n",
-                          "Transfer-Encoding:\r\n", "Content-Length: +5\r\n", "Content-Length: -1\r\n", "Content-Length: 0x5\r\n", "Content-Length: \r\n",
-                          "Content-Length: 99999999999999999999\r\n", "Content-Length : 5\r\n", " Content-Length: 5\r\n", "Content Length: 5\r\n", ": x\r\n", "noColon\r\n",
-                          "A: \x01\r\n", "Host: b\r\n"})
+  for (const char* bad : {"Content-Length: 5\r\nContent-Length: 5\r\n",
+                          "Content-Length: 5, 5\r\n",
+                          "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                          "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+                          "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+                          "Transfer-Encoding: gzip, chunked\r\n",
+                          "Transfer-Encoding: chunked, identity\r\n",
+                          "Transfer-Encoding: xchunked\r\n",
+                          "Transfer-Encoding:\r\n",
+                          "Content-Length: +5\r\n",
+                          "Content-Length: -1\r\n",
+                          "Content-Length: 0x5\r\n",
+                          "Content-Length: \r\n",
+                          "Content-Length: 99999999999999999999\r\n",
+                          "Content-Length : 5\r\n",
+                          " Content-Length: 5\r\n",
+                          "Content Length: 5\r\n",
+                          ": x\r\n",
+                          "noColon\r\n",
+                          "A: \x01\r\n",
+                          "Host: b\r\n"})
     EXPECT_EQ(request_code(std::string("Host: a\r\n") + bad), "bad_message") << bad;
   EXPECT_EQ(request_code(""), "bad_message") << "no Host";
   EXPECT_EQ(request_code("", "GET / HTTP/1.0"), "ok");
   EXPECT_EQ(request_code("Transfer-Encoding: chunked\r\n", "POST / HTTP/1.0"), "bad_message");
   EXPECT_EQ(request_code("Host: a\r\n", "GET / HTTP/2.0"), "version_not_supported");
-  for (const char* line : {"GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET /a b HTTP/1.1", "GET /", "G@T / HTTP/1.1", " GET / HTTP/1.1", "GET\t/ HTTP/1.1"})
+  for (const char* line :
+       {"GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET /a b HTTP/1.1", "GET /", "G@T / HTTP/1.1", " GET / HTTP/1.1", "GET\t/ HTTP/1.1"})
     EXPECT_NE(request_code("Host: a\r\n", line), "ok") << line;
   EXPECT_EQ(request_code("Host: a\r\nExpect: something\r\n"), "expectation_failed");
   std::string many = "Host: a\r\n";
@@ -124,7 +140,9 @@ TEST(RequestHead, EndsOfMessagesAreNeverAmbiguous) {
 }
 
 TEST(ResponseHead, KnowsWhereTheBodyEnds) {
-  const auto framing = [](const std::string& text, const char* method = "GET") { return parse_response_head(text, 20, method).value().framing; };
+  const auto framing = [](const std::string& text, const char* method = "GET") {
+    return parse_response_head(text, 20, method).value().framing;
+  };
   EXPECT_EQ(framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"), Framing::sized);
   EXPECT_EQ(framing("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HEAD"), Framing::none);
   EXPECT_EQ(framing("HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n"), Framing::chunked);
@@ -159,8 +177,9 @@ TEST(Chunks, AreReadStrictlyInPiecesOfAnySize) {
     EXPECT_EQ(dechunk("3\r\nabc\r\n0A\r\n0123456789\r\n0\r\n\r\nnext", step), "abc0123456789|next");
     EXPECT_EQ(dechunk("3;a=b;c\r\nabc\r\n0;x\r\nTrailer: x\r\nB: c\r\n\r\n", step), "abc|");
     EXPECT_EQ(dechunk("3\r\nab", step), "more");
-    for (const char* bad : {"\r\n", "x\r\n", "-1\r\n", " 3\r\nabc\r\n", "3 \r\nabc\r\n", "0x3\r\nabc\r\n", "3\nabc\r\n", "3\r\nabcd\r\n", "3\r\nabc\n0\r\n\r\n", "3\rabc",
-                            "ffffffffffffffff\r\n", "0\r\n\n", "0\r\nA: b\n\r\n", "0\r\n folded\r\n\r\n", "3;\x01\r\n", "3\r\nabcX\n"})
+    for (const char* bad : {"\r\n", "x\r\n", "-1\r\n", " 3\r\nabc\r\n", "3 \r\nabc\r\n", "0x3\r\nabc\r\n", "3\nabc\r\n", "3\r\nabcd\r\n",
+                            "3\r\nabc\n0\r\n\r\n", "3\rabc", "ffffffffffffffff\r\n", "0\r\n\n", "0\r\nA: b\n\r\n", "0\r\n folded\r\n\r\n",
+                            "3;\x01\r\n", "3\r\nabcX\n"})
       EXPECT_EQ(dechunk(bad, step), "bad") << bad;
   }
   EXPECT_EQ(dechunk("3;" + std::string(100'000, 'x'), 1000), "bad");

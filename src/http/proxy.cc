@@ -53,7 +53,9 @@ Headers answer_headers(const Headers& headers, const ProxyOptions& options) {
   const Headers given = end_to_end(headers);
   Headers kept;
   for (const auto& [name, value] : given.fields()) {
-    const bool wanted = options.answer_headers.empty() || std::any_of(options.answer_headers.begin(), options.answer_headers.end(), [&name = name](const std::string& one) { return equal_no_case(one, name); });
+    const bool wanted =
+        options.answer_headers.empty() || std::any_of(options.answer_headers.begin(), options.answer_headers.end(),
+                                                      [&name = name](const std::string& one) { return equal_no_case(one, name); });
     if (wanted && !equal_no_case(name, "Date") && !equal_no_case(name, "Server")) kept.add(name, value);
   }
   return kept;

@@ -13,19 +13,23 @@ using namespace test;
 // front → back, both on one loop.
 struct Chain {
   Chain(const asio::any_io_executor& executor, Handler back_handler, Options front_options = {}, ClientOptions client_options = {})
-      : back(executor, std::move(back_handler)), client(executor, tcp_connector("127.0.0.1", back.port), client_options),
-        front(executor, [this](Exchange& exchange) -> Task<> {
-          ProxyOptions options;
-          options.target = "/back" + exchange.target().raw;
-          options.set_headers.add("Space-Tenant", "t1");
-          options.drop_headers = {"Authorization"};
-          options.event_stream = exchange.target().raw == "/events";
-          options.upgrade = true;
-          options.slow_body = exchange.target().raw == "/stdin";
-          auto result = co_await forward(exchange, client, std::move(options));
-          last = result ? "ok" : result.error().code;
-          co_return result;
-        }, front_options) {}
+      : back(executor, std::move(back_handler)),
+        client(executor, tcp_connector("127.0.0.1", back.port), client_options),
+        front(
+            executor,
+            [this](Exchange& exchange) -> Task<> {
+              ProxyOptions options;
+              options.target = "/back" + exchange.target().raw;
+              options.set_headers.add("Space-Tenant", "t1");
+              options.drop_headers = {"Authorization"};
+              options.event_stream = exchange.target().raw == "/events";
+              options.upgrade = true;
+              options.slow_body = exchange.target().raw == "/stdin";
+              auto result = co_await forward(exchange, client, std::move(options));
+              last = result ? "ok" : result.error().code;
+              co_return result;
+            },
+            front_options) {}
   RunningServer back;
   Client client;
   RunningServer front;
@@ -44,8 +48,10 @@ TEST(Proxy, ForwardsHeadersBodiesAndStatus) {
     };
     Chain chain(executor, back);
     RawClient client(executor, chain.front.port);
-    co_await client.send("POST /x?a=b HTTP/1.1\r\nHost: front\r\nConnection: X-Secret, keep-alive\r\nX-Secret: s\r\nAuthorization: k\r\nspace-tenant: forged\r\n"
-                         "X-Kept: 1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    co_await client.send(
+        "POST /x?a=b HTTP/1.1\r\nHost: front\r\nConnection: X-Secret, keep-alive\r\nX-Secret: s\r\nAuthorization: k\r\nspace-tenant: "
+        "forged\r\n"
+        "X-Kept: 1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
     const std::string head = co_await client.read_until("\r\n\r\n");
     EXPECT_TRUE(head.starts_with("HTTP/1.1 201 ")) << head;
     EXPECT_NE(head.find("X-Back: yes\r\n"), head.npos);
@@ -61,7 +67,8 @@ TEST(Proxy, ForwardsHeadersBodiesAndStatus) {
 TEST(Proxy, HeadAndErrorsPassThrough) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     const Handler back = [](Exchange& exchange) -> Task<> {
-      if (exchange.target().raw == "/back/missing") co_return fail(ErrorKind::not_found, "no_such_file", "it is not there", "look elsewhere");
+      if (exchange.target().raw == "/back/missing")
+        co_return fail(ErrorKind::not_found, "no_such_file", "it is not there", "look elsewhere");
       co_return co_await exchange.reply(json_response(200, "12345"));
     };
     Chain chain(executor, back);
@@ -100,7 +107,8 @@ TEST(Proxy, CarriesAWebSocket) {
       co_return Result<>();
     };
     Chain chain(executor, back);
-    const std::string ask = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: k\r\n\r\n";
+    const std::string ask =
+        "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: k\r\n\r\n";
     RawClient client(executor, chain.front.port);
     co_await client.send(ask + "early");
     const std::string head = co_await client.read_until("\r\n\r\n");
@@ -137,7 +145,8 @@ TEST(Proxy, CarriesTargetsThatAreNoneOfOurs) {
       EXPECT_EQ(response ? response->body : response.error().code, target);
     }
     const Router router;
-    RunningServer routed(executor, [&router](Exchange& exchange) { return router(exchange); }, any);
+    RunningServer routed(
+        executor, [&router](Exchange& exchange) { return router(exchange); }, any);
     Client other(executor, tcp_connector("127.0.0.1", routed.port));
     Request request;
     request.target = "/a//b";
@@ -163,8 +172,10 @@ TEST(Proxy, AClientThatGoesAwayCancelsTheOtherSide) {
     Chain chain(executor, back);
     int expected = 0;
     for (const char* request : {"GET /events HTTP/1.1\r\nHost: a\r\n\r\n", "GET /head HTTP/1.1\r\nHost: a\r\n\r\n",
-                                "GET /head HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "GET /events HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-                                "PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc", "PUT /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
+                                "GET /head HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+                                "GET /events HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+                                "PUT /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc",
+                                "PUT /upload HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
       RawClient client(executor, chain.front.port);
       co_await client.send(request);
       co_await sleep_for(milliseconds(20));
@@ -180,7 +191,8 @@ TEST(Proxy, AClientThatGoesAwayCancelsTheOtherSide) {
 TEST(Proxy, ACutAnswerIsNeverATidyEnd) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     const Handler back = [](Exchange& exchange) -> Task<> {
-      CO_TRY_VOID(co_await exchange.start(200, Headers(), exchange.target().raw == "/back/sized" ? std::optional<std::uint64_t>(100) : std::nullopt));
+      CO_TRY_VOID(co_await exchange.start(200, Headers(),
+                                          exchange.target().raw == "/back/sized" ? std::optional<std::uint64_t>(100) : std::nullopt));
       CO_TRY_VOID(co_await exchange.write(as_bytes(std::string_view("half"))));
       co_await sleep_for(milliseconds(10));
       exchange.abort();

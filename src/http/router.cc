@@ -12,7 +12,8 @@ namespace {
 bool is_param(const std::string& segment) { return segment.size() > 2 && segment.front() == '{' && segment.back() == '}'; }
 
 bool matches(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
-  return std::equal(pattern.begin(), pattern.end(), path.begin(), path.end(), [](const std::string& want, const std::string& got) { return is_param(want) || want == got; });
+  return std::equal(pattern.begin(), pattern.end(), path.begin(), path.end(),
+                    [](const std::string& want, const std::string& got) { return is_param(want) || want == got; });
 }
 
 // Of two patterns that match, the one with a literal where the other has a parameter, from the left.
@@ -59,19 +60,25 @@ Task<> Router::operator()(Exchange& exchange) const {
     if (route.method == "GET") allowed.emplace_back("HEAD");
     const bool same = route.method == method;
     if (!same && !(method == "HEAD" && route.method == "GET")) continue;
-    if (!best || more_exact(route.segments, best->segments) || (best->method != method && same && !more_exact(best->segments, route.segments))) best = &route;
+    if (!best || more_exact(route.segments, best->segments) ||
+        (best->method != method && same && !more_exact(best->segments, route.segments)))
+      best = &route;
   }
   if (!best && allowed.empty())
-    co_return fail(ErrorKind::not_found, "route_not_found", fmt::format("there is nothing at this path for {}", method), "see /openapi.json for the paths of this API");
+    co_return fail(ErrorKind::not_found, "route_not_found", fmt::format("there is nothing at this path for {}", method),
+                   "see /openapi.json for the paths of this API");
   if (!best) {
     std::sort(allowed.begin(), allowed.end());
     allowed.erase(std::unique(allowed.begin(), allowed.end()), allowed.end());
-    Response answer = write_refusal_({ErrorKind::invalid_argument, "method_not_allowed", fmt::format("this path does not answer to {}", method), fmt::format("use {}", fmt::join(allowed, ", "))});
+    Response answer =
+        write_refusal_({ErrorKind::invalid_argument, "method_not_allowed", fmt::format("this path does not answer to {}", method),
+                        fmt::format("use {}", fmt::join(allowed, ", "))});
     answer.headers.set("Allow", fmt::format("{}", fmt::join(allowed, ", ")));
     co_return co_await exchange.reply(std::move(answer));
   }
   for (std::size_t i = 0; i < path.size(); ++i)
-    if (const std::string& name = best->segments[i]; is_param(name)) exchange.params.insert_or_assign(name.substr(1, name.size() - 2), path[i]);
+    if (const std::string& name = best->segments[i]; is_param(name))
+      exchange.params.insert_or_assign(name.substr(1, name.size() - 2), path[i]);
   co_return co_await run(exchange, best->handler, middleware_.size());
 }
 

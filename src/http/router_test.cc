@@ -29,7 +29,8 @@ TEST(Router, FindsTheMostExactPatternAndNamesWhatIsAllowed) {
       request.method = method;
       request.target = target;
       const auto response = co_await client.request(request);
-      co_return response ? std::to_string(response->status) + " " + response->body + " " + std::string(response->headers.get("Allow")) : response.error().code;
+      co_return response ? std::to_string(response->status) + " " + response->body + " " + std::string(response->headers.get("Allow"))
+                         : response.error().code;
     };
     EXPECT_EQ(co_await get("GET", "/v1/sandboxes/a%2Fb"), "200 sandbox id=a/b ");
     EXPECT_EQ(co_await get("GET", "/v1/sandboxes/mine"), "200 mine ");

@@ -45,8 +45,10 @@ Peer peer_of(const Fd& socket, const sockaddr_storage& address, std::chrono::mil
     peer.port = ntohs(v4.sin_port);
   } else if (address.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) peer.address = ::inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text, sizeof text);
-    else peer.address = ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+      peer.address = ::inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text, sizeof text);
+    else
+      peer.address = ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
     peer.port = ntohs(v6.sin6_port);
   } else if (auto credentials = peer_credentials(socket)) {
     peer.credentials = *credentials;
@@ -66,7 +68,8 @@ struct Listener {
 // Each connection is a coroutine that owns a share of this state and of its Connection. This state lists the connections, so
 // that they can be cut; the circle opens when the coroutine ends, or when the loop is destroyed with the coroutine in it.
 struct Server::State : std::enable_shared_from_this<State> {
-  State(asio::any_io_executor e, Handler handler, Options options) : executor(std::move(e)), core(std::make_shared<ServerCore>()), one_ended(executor) {
+  State(asio::any_io_executor e, Handler handler, Options options)
+      : executor(std::move(e)), core(std::make_shared<ServerCore>()), one_ended(executor) {
     core->handler = std::move(handler);
     core->options = std::move(options);
   }
@@ -138,7 +141,8 @@ void Server::State::add(Fd socket, const sockaddr_storage& address, const std::s
   connections.emplace(connection.get(), connection);
   asio::co_spawn(
       executor, [](std::shared_ptr<Connection> c) -> asio::awaitable<void> { co_await c->run(); }(connection),
-      asio::bind_cancellation_slot(connection->cancel_signal.slot(), [self = shared_from_this(), key = connection.get()](std::exception_ptr) { self->ended(key); }));
+      asio::bind_cancellation_slot(connection->cancel_signal.slot(),
+                                   [self = shared_from_this(), key = connection.get()](std::exception_ptr) { self->ended(key); }));
 }
 
 void Server::State::ended(Connection* connection) {
@@ -154,9 +158,11 @@ void Server::State::ended(Connection* connection) {
 
 void Server::State::refuse_full(Fd socket) {
   if (!std::exchange(full_said, true)) log::warn("http.full", {{"connections", connections.size()}});
-  const Response answer = problem({ErrorKind::unavailable, "too_many_connections", "this server has as many connections as it allows", "try again later"});
-  const std::string text = fmt::format("HTTP/1.1 503 {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}",
-                                       reason_phrase(503), answer.body.size(), answer.body);
+  const Response answer =
+      problem({ErrorKind::unavailable, "too_many_connections", "this server has as many connections as it allows", "try again later"});
+  const std::string text = fmt::format(
+      "HTTP/1.1 503 {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}",
+      reason_phrase(503), answer.body.size(), answer.body);
   // What does not fit at once is not worth waiting for.
   (void)::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -211,14 +217,16 @@ Result<Fd> listen_tcp(const std::string& address, std::uint16_t port) {
     v6.sin6_port = htons(port);
     length = sizeof v6;
   } else {
-    return fail(ErrorKind::invalid_argument, "bad_listen_address", fmt::format("{} is not an IP address", address), "give an address such as 127.0.0.1 or ::1");
+    return fail(ErrorKind::invalid_argument, "bad_listen_address", fmt::format("{} is not an IP address", address),
+                "give an address such as 127.0.0.1 or ::1");
   }
   Fd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fail_errno(errno, "socket");
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (storage.ss_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0) return fail_errno(errno, fmt::format("bind {} port {}", address, port));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0)
+    return fail_errno(errno, fmt::format("bind {} port {}", address, port));
   if (::listen(fd.get(), 1024) != 0) return fail_errno(errno, "listen");
   return fd;
 }

@@ -21,7 +21,12 @@ auto our_mistake(const char* what) { return fail(ErrorKind::internal, "bad_excha
 }  // namespace
 
 ServerExchange::ServerExchange(Connection& connection, Head head, Target target)
-    : connection_(connection), head_(std::move(head)), target_(std::move(target)), body_(head_), read_timeout_(connection.core().options.body_timeout), continue_due_(head_.expects_continue) {}
+    : connection_(connection),
+      head_(std::move(head)),
+      target_(std::move(target)),
+      body_(head_),
+      read_timeout_(connection.core().options.body_timeout),
+      continue_due_(head_.expects_continue) {}
 
 Task<std::size_t> ServerExchange::read(std::span<std::byte> into) {
   if (body_.done() || into.empty()) co_return 0U;
@@ -36,13 +41,17 @@ Task<std::size_t> ServerExchange::read(std::span<std::byte> into) {
   bool timed_out = false;
   const BodyReader::Piece piece = co_await connection_.read_body(body_, into, read_timeout_, timed_out);
   if (timed_out)
-    co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "no more of the request body came in time", "send the body without long pauses");
+    co_return fail(ErrorKind::deadline_exceeded, "request_timeout", "no more of the request body came in time",
+                   "send the body without long pauses");
   switch (piece.fault) {
-    case BodyReader::Piece::Fault::none: co_return piece.bytes;
+    case BodyReader::Piece::Fault::none:
+      co_return piece.bytes;
     case BodyReader::Piece::Fault::malformed:
-      co_return fail(ErrorKind::invalid_argument, "bad_message", "the chunked request body is malformed", "send HTTP/1.1 as RFC 9112 defines it");
+      co_return fail(ErrorKind::invalid_argument, "bad_message", "the chunked request body is malformed",
+                     "send HTTP/1.1 as RFC 9112 defines it");
     case BodyReader::Piece::Fault::cut_off:
-    case BodyReader::Piece::Fault::failed: break;
+    case BodyReader::Piece::Fault::failed:
+      break;
   }
   co_return client_gone("sending the request body");
 }
@@ -63,7 +72,8 @@ Result<std::string> ServerExchange::answer_head(int status, const Headers& heade
 
   std::string text;
   text.reserve(512);
-  fmt::format_to(std::back_inserter(text), "HTTP/1.1 {} {}\r\nServer: {}\r\nDate: {}\r\n", status, reason_phrase(status), core.options.server_name, core.date());
+  fmt::format_to(std::back_inserter(text), "HTTP/1.1 {} {}\r\nServer: {}\r\nDate: {}\r\n", status, reason_phrase(status),
+                 core.options.server_name, core.date());
   for (const auto& [name, value] : headers.fields())
     if (!is_hop_by_hop(name)) TRY_VOID(append_field(text, name, value));
   if (length && status != 204) fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", *length);
@@ -81,7 +91,8 @@ Task<> ServerExchange::reply(Response response) {
   if (phase_ != Phase::fresh) co_return our_mistake("a second answer to one request");
   CO_TRY(std::string text, answer_head(response.status, response.headers, response.body.size()));
   phase_ = Phase::started;
-  std::array<asio::const_buffer, 2> parts{asio::buffer(text), without_body_ ? asio::const_buffer() : asio::const_buffer(response.body.data(), response.body.size())};
+  std::array<asio::const_buffer, 2> parts{
+      asio::buffer(text), without_body_ ? asio::const_buffer() : asio::const_buffer(response.body.data(), response.body.size())};
   if (parts[1].size() <= (4 << 10)) {
     text.append(static_cast<const char*>(parts[1].data()), parts[1].size());
     parts = {asio::buffer(text), asio::const_buffer()};
@@ -111,7 +122,8 @@ Task<> ServerExchange::write(std::span<const std::byte> bytes) {
   if (chunked_) {
     std::array<char, 20> size;
     const auto end = fmt::format_to(size.data(), "{:x}\r\n", bytes.size());
-    const std::array parts{asio::const_buffer(size.data(), static_cast<std::size_t>(end - size.data())), data, asio::buffer(std::string_view("\r\n"))};
+    const std::array parts{asio::const_buffer(size.data(), static_cast<std::size_t>(end - size.data())), data,
+                           asio::buffer(std::string_view("\r\n"))};
     co_return co_await connection_.send(parts);
   }
   if (left_) {
@@ -151,7 +163,8 @@ asio::awaitable<void> ServerExchange::disconnected() {
 
 Result<Exchange::Detached> ServerExchange::detach() {
   if (phase_ != Phase::fresh) return our_mistake("detach after the answer started");
-  if (!connection_.stream().is_plain()) return fail(ErrorKind::unsupported, "upgrade_over_tls", "this upgrade is not possible over TLS here");
+  if (!connection_.stream().is_plain())
+    return fail(ErrorKind::unsupported, "upgrade_over_tls", "this upgrade is not possible over TLS here");
   Detached detached;
   detached.surplus = connection_.in().view();
   boost::system::error_code error;

@@ -44,11 +44,11 @@ class ServerExchange final : public Exchange {
   std::chrono::milliseconds read_timeout_;
   Phase phase_ = Phase::fresh;
   bool keep_alive_ = false;
-  bool continue_due_ = false;      // the client waits for 100 Continue
-  bool without_body_ = false;      // HEAD, 204, 304
+  bool continue_due_ = false;  // the client waits for 100 Continue
+  bool without_body_ = false;  // HEAD, 204, 304
   bool chunked_ = false;
   std::optional<std::uint64_t> left_;  // of a sized answer
-  std::string held_head_;          // goes out with the first bytes of a sized answer
+  std::string held_head_;              // goes out with the first bytes of a sized answer
 };
 
 // Bytes of an unread request body that are read and dropped so that the connection can be kept.

@@ -65,7 +65,8 @@ TEST(Server, WhatBreaksHttpIsRefusedAndClosed) {
       EXPECT_EQ(seen.find("}HTTP/1.1 "), seen.npos) << "what followed was taken for another request";
     };
     const std::string smuggled = std::string("0\r\n\r\n") + kGet;
-    co_await check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + smuggled, "400", "bad_message");
+    co_await check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + smuggled, "400",
+                   "bad_message");
     co_await check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n" + smuggled, "400", "bad_message");
     co_await check("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n" + smuggled, "400", "bad_message");
     co_await check("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n" + smuggled, "400", "bad_message");
@@ -167,7 +168,8 @@ TEST(Server, ContinueIsSaidWhenTheBodyIsWantedAndOnlyThen) {
     EXPECT_EQ(co_await client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     co_await client.send("abc");
     EXPECT_TRUE((co_await client.read_until("abc")).starts_with("HTTP/1.1 200 "));
-    const std::string refused = co_await raw_exchange(executor, server.port, "POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
+    const std::string refused =
+        co_await raw_exchange(executor, server.port, "POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n");
     EXPECT_TRUE(refused.starts_with("HTTP/1.1 403 ")) << refused;
     EXPECT_NE(refused.find("Connection: close"), refused.npos);
   });
@@ -260,7 +262,8 @@ TEST(Server, ErrorsOfHandlersBecomeProblemsBeforeTheAnswerAndAResetAfterIt) {
       co_await client.read_to_end();
       EXPECT_TRUE(client.reset) << path;
     }
-    EXPECT_TRUE((co_await raw_exchange(executor, server.port, "GET /early HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.1 409 ")) << "nobody else notices";
+    EXPECT_TRUE((co_await raw_exchange(executor, server.port, "GET /early HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.1 409 "))
+        << "nobody else notices";
   });
 }
 
@@ -284,8 +287,10 @@ TEST(Server, StreamsNoticeThatTheirReaderVanished) {
       co_await client.send(kGet);
       if (how == 2) co_await client.send(kGet);  // one that pipelines and then leaves
       EXPECT_TRUE((co_await client.read_until("\r\n\r\n")).find("text/event-stream") != std::string::npos);
-      if (how == 0) client.close();
-      else client.cut();
+      if (how == 0)
+        client.close();
+      else
+        client.cut();
       while (ended <= how) co_await sleep_for(milliseconds(2));
     }
     while (server.server.connections() > 0) co_await sleep_for(milliseconds(2));

@@ -24,7 +24,7 @@ class SseWriter {
   explicit SseWriter(Exchange& exchange) : exchange_(exchange) {}
   Task<> start(Headers extra = {});  // 200, text/event-stream, no-store
   Task<> send(const SseEvent& event);
-  Task<> keepalive();                // a comment line
+  Task<> keepalive();  // a comment line
   Task<> finish();
 
  private:

@@ -16,7 +16,8 @@ std::string read_by(std::string_view text, std::size_t step, std::vector<space::
 }
 
 bool same(const std::vector<space::http::SseEvent>& a, const std::vector<space::http::SseEvent>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return x.id == y.id && x.event == y.event && x.data == y.data; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.id == y.id && x.event == y.event && x.data == y.data; });
 }
 
 }  // namespace

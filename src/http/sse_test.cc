@@ -19,13 +19,17 @@ std::string read_by(std::string_view text, std::size_t step) {
 }
 
 TEST(Sse, WritesAndReadsTheSame) {
-  std::string text = format_sse({"1.5", "stdout", "a\nb\r\nc\rd"}) + format_sse({"", "message", ""}) + ":\n\n" + format_sse({"2", "exit", "{}"});
+  std::string text =
+      format_sse({"1.5", "stdout", "a\nb\r\nc\rd"}) + format_sse({"", "message", ""}) + ":\n\n" + format_sse({"2", "exit", "{}"});
   for (std::size_t step : {1U, 2U, 7U, 1000U}) EXPECT_EQ(read_by(text, step), "[1.5|stdout|a\nb\nc\nd][|message|][2|exit|{}]") << step;
 }
 
 TEST(Sse, ReadsEveryLineEndAndIgnoresTheRest) {
   for (std::size_t step : {1U, 2U, 1000U}) {
-    EXPECT_EQ(read_by("\xEF\xBB\xBF" "data: a\r\rdata:b\n\ndata\r\n\r\n", step), "[|message|a][|message|b][|message|]");
+    EXPECT_EQ(read_by("\xEF\xBB\xBF"
+                      "data: a\r\rdata:b\n\ndata\r\n\r\n",
+                      step),
+              "[|message|a][|message|b][|message|]");
     EXPECT_EQ(read_by("retry: 5\nunknown: x\nevent: lost\n\ndata:  two\n\n", step), "[|message| two]");
     EXPECT_EQ(read_by("data: not finished", step), "");
   }

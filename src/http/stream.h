@@ -39,7 +39,7 @@ class Stream {
   asio::awaitable<Transfer> read_socket(std::span<const asio::mutable_buffer> into);
   void cancel();  // pending calls end with operation_aborted; the stream stays usable
   void close();
-  void reset();   // closes with RST where the protocol has one, so that the other end cannot take it for a tidy end
+  void reset();  // closes with RST where the protocol has one, so that the other end cannot take it for a tidy end
 
  protected:
   boost::system::error_code ended_;  // of reading

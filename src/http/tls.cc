@@ -25,7 +25,9 @@ class TlsStream final : public Stream {
     const auto [error] = co_await stream_.async_handshake(side_, kAsTuple);
     if (!error) co_return Result<>();
     std::string why = error.message();
-    if (!verifies_) co_return fail(ErrorKind::unavailable, "tls_failed", fmt::format("no TLS connection: {}", why), "check that the other end speaks TLS 1.2 or 1.3 there");
+    if (!verifies_)
+      co_return fail(ErrorKind::unavailable, "tls_failed", fmt::format("no TLS connection: {}", why),
+                     "check that the other end speaks TLS 1.2 or 1.3 there");
     if (const long verdict = SSL_get_verify_result(native()); side_ == ssl::stream_base::client && verdict != X509_V_OK)
       why = X509_verify_cert_error_string(verdict);
     co_return fail(ErrorKind::unavailable, "tls_failed", fmt::format("no TLS connection: {}", why),
@@ -74,7 +76,8 @@ class TlsStream final : public Stream {
 };
 
 tl::unexpected<Error> bad_certificate(const std::string& file, const boost::system::error_code& error) {
-  return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{}: {}", file, error.message()), "give PEM files that belong together");
+  return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{}: {}", file, error.message()),
+              "give PEM files that belong together");
 }
 
 std::shared_ptr<ssl::context> make_context(ssl::context::method method) {
@@ -86,9 +89,11 @@ std::shared_ptr<ssl::context> make_context(ssl::context::method method) {
   return context;
 }
 
-int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned offered_length, void*) {
+int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned offered_length,
+                    void*) {
   // A client that offers something, but not HTTP/1.1, is refused (RFC 7301, section 3.2).
-  if (SSL_select_next_proto(const_cast<unsigned char**>(chosen), length, kAlpn, sizeof kAlpn, offered, offered_length) != OPENSSL_NPN_NEGOTIATED)
+  if (SSL_select_next_proto(const_cast<unsigned char**>(chosen), length, kAlpn, sizeof kAlpn, offered, offered_length) !=
+      OPENSSL_NPN_NEGOTIATED)
     return SSL_TLSEXT_ERR_ALERT_FATAL;
   return SSL_TLSEXT_ERR_OK;
 }
@@ -105,13 +110,16 @@ class ServerContext final : public TlsContext {
     context->use_private_key_file(key_, ssl::context::pem, error);
     if (error) return bad_certificate(key_, error);
     if (SSL_CTX_check_private_key(context->native_handle()) != 1)
-      return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{} is not the key of {}", key_, certificate_), "give PEM files that belong together");
+      return fail(ErrorKind::invalid_argument, "bad_certificate", fmt::format("{} is not the key of {}", key_, certificate_),
+                  "give PEM files that belong together");
     SSL_CTX_set_alpn_select_cb(context->native_handle(), choose_protocol, nullptr);
     context_ = std::move(context);
     return {};
   }
 
-  std::unique_ptr<Stream> wrap(Socket socket) override { return std::make_unique<TlsStream>(context_, std::move(socket), ssl::stream_base::server); }
+  std::unique_ptr<Stream> wrap(Socket socket) override {
+    return std::make_unique<TlsStream>(context_, std::move(socket), ssl::stream_base::server);
+  }
 
  private:
   std::string certificate_, key_;
@@ -153,7 +161,9 @@ class ClientContext final : public TlsClientContext {
 
 // What may stand in an SNI (RFC 6066, section 3); it came from a client.
 bool is_plain_name(const std::string& name) {
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_'; });
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+  });
   boost::system::error_code no_address;
   asio::ip::make_address(name, no_address);
   return plain && !name.empty() && name.size() <= 253 && no_address;
@@ -190,8 +200,10 @@ Result<std::shared_ptr<TlsClientContext>> TlsClientContext::make(const std::stri
   try {
     auto context = make_context(ssl::context::tls_client);
     boost::system::error_code error;
-    if (ca_file.empty()) context->set_default_verify_paths(error);
-    else context->load_verify_file(ca_file, error);
+    if (ca_file.empty())
+      context->set_default_verify_paths(error);
+    else
+      context->load_verify_file(ca_file, error);
     if (error) return bad_certificate(ca_file, error);
     SSL_CTX_set_alpn_protos(context->native_handle(), kAlpn, sizeof kAlpn);
     return std::make_shared<ClientContext>(std::move(context));
@@ -205,7 +217,8 @@ Result<std::shared_ptr<TlsClientContext>> TlsClientContext::make_unverified() {
     auto context = make_context(ssl::context::tls_client);
     SSL_CTX* native = context->native_handle();
     SSL_CTX_set_alpn_protos(native, kAlpn, sizeof kAlpn);
-    if (SSL_CTX_set_cipher_list(native, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1 || SSL_CTX_set1_groups_list(native, "X25519:P-256:P-384:P-521") != 1)
+    if (SSL_CTX_set_cipher_list(native, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1 ||
+        SSL_CTX_set1_groups_list(native, "X25519:P-256:P-384:P-521") != 1)
       return fail(ErrorKind::internal, "tls_unusable", "OpenSSL knows no ciphers or curves that are asked for");
     return std::make_shared<UnverifiedContext>(std::move(context));
   } catch (const boost::system::system_error& e) {

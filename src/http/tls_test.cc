@@ -107,7 +107,8 @@ TEST(Tls, ReloadSwapsTheCertificateForLaterConnections) {
     const Certificates files;
     const auto copy = [&](const std::string& from) {
       for (const char* kind : {".crt", ".key"})
-        std::filesystem::copy_file(files.dir.path() / (from + kind), files.dir.path() / (std::string("live") + kind), std::filesystem::copy_options::overwrite_existing);
+        std::filesystem::copy_file(files.dir.path() / (from + kind), files.dir.path() / (std::string("live") + kind),
+                                   std::filesystem::copy_options::overwrite_existing);
     };
     copy("one");
     const auto context = TlsContext::from_files(files.certificate("live"), files.key("live")).value();

@@ -38,7 +38,7 @@ Result<> pin_namespace(const Fd& net_namespace, const fs::path& path) {
 
 Result<Fd> open_pinned(const fs::path& path) {
   TRY(Fd fd, open_file(path, O_RDONLY));
-  struct statfs st{};
+  struct statfs st = {};
   if (::fstatfs(fd.get(), &st) != 0) return fail_errno(errno, "fstatfs");
   if (st.f_type != NSFS_MAGIC)  // the file is there and the mount is not: a crash between the two, or a reboot
     return fail(ErrorKind::not_found, "no_namespace", fmt::format("no network namespace is pinned at {}", path.string()));

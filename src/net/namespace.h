@@ -21,7 +21,7 @@ Result<Fd> enter_new_namespace();
 
 // A name for a namespace that outlives every process (a bind mount of nsfs, as `ip netns` makes). `path` is a file that is made.
 Result<> pin_namespace(const Fd& net_namespace, const std::filesystem::path& path);
-Result<Fd> open_pinned(const std::filesystem::path& path);     // `not_found` when there is no namespace at that path
+Result<Fd> open_pinned(const std::filesystem::path& path);    // `not_found` when there is no namespace at that path
 Result<> unpin_namespace(const std::filesystem::path& path);  // idempotent; the namespace ends when nothing else holds it
 
 // Runs `work` (returning a Result) on a thread of its own and waits for it; about 50 µs.

@@ -91,8 +91,10 @@ Outcome connect_with(Fd fd, Address to, milliseconds limit = milliseconds(2000))
     outcome.error = errno;
     if (errno == EINPROGRESS) {
       socklen_t size = sizeof outcome.error;
-      if (!ready(fd, POLLOUT, limit)) outcome.error = ETIMEDOUT;
-      else ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &outcome.error, &size);
+      if (!ready(fd, POLLOUT, limit))
+        outcome.error = ETIMEDOUT;
+      else
+        ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &outcome.error, &size);
     }
   }
   outcome.time = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
@@ -148,8 +150,10 @@ class Guest {
     EXPECT_EQ(::connect(outcome.fd.get(), to.raw(), to.length), 0);
     EXPECT_EQ(::send(outcome.fd.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
     char buffer[64];
-    if (!ready(outcome.fd, POLLIN)) outcome.error = ETIMEDOUT;
-    else if (::recv(outcome.fd.get(), buffer, sizeof buffer, 0) < 0) outcome.error = errno;
+    if (!ready(outcome.fd, POLLIN))
+      outcome.error = ETIMEDOUT;
+    else if (::recv(outcome.fd.get(), buffer, sizeof buffer, 0) < 0)
+      outcome.error = errno;
     outcome.time = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     return outcome;
   }
@@ -239,7 +243,9 @@ class SandboxNetTest : public ::testing::Test {
     Address address;
     address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     EXPECT_EQ(::getsockopt(fd.get(), family == AF_INET ? SOL_IP : SOL_IPV6, family == AF_INET ? SO_ORIGINAL_DST : IP6T_SO_ORIGINAL_DST,
-                           &address.storage, &address.length), 0) << std::strerror(errno);
+                           &address.storage, &address.length),
+              0)
+        << std::strerror(errno);
     return address.text();
   }
 
@@ -274,7 +280,13 @@ TEST_F(SandboxNetTest, TcpIsResetAtOnceWhileNoGatewayListens) {
 TEST_F(SandboxNetTest, EveryTcpConnectionReachesTheGatewayWithItsDestination) {
   for (int round = 0; round < 2; ++round) {  // the second gateway takes over from one that died
     const auto gateway = open_gateway();
-    const struct { const char* ip; std::uint16_t port; int socket; int family; const char* text; } cases[] = {
+    const struct {
+      const char* ip;
+      std::uint16_t port;
+      int socket;
+      int family;
+      const char* text;
+    } cases[] = {
         {"93.184.216.34", 443, 0, AF_INET, "93.184.216.34:443"},
         {"198.18.0.7", 15001, 0, AF_INET, "198.18.0.7:15001"},
         {"10.0.0.1", 22, 0, AF_INET, "10.0.0.1:22"},
@@ -339,8 +351,10 @@ TEST_F(SandboxNetTest, EverythingElseIsRefusedAtOnceEveryTime) {
     EXPECT_EQ(::connect(outcome.fd.get(), to.raw(), to.length), 0);
     EXPECT_EQ(::send(outcome.fd.get(), &echo, sizeof echo, 0), static_cast<ssize_t>(sizeof echo));
     char buffer[256];
-    if (!ready(outcome.fd, POLLIN)) outcome.error = ETIMEDOUT;
-    else if (::recv(outcome.fd.get(), buffer, sizeof buffer, 0) < 0) outcome.error = errno;
+    if (!ready(outcome.fd, POLLIN))
+      outcome.error = ETIMEDOUT;
+    else if (::recv(outcome.fd.get(), buffer, sizeof buffer, 0) < 0)
+      outcome.error = errno;
     return outcome.error;
   };
   EXPECT_EQ(ping("10.0.0.1"), 0);
@@ -396,8 +410,10 @@ TEST_F(SandboxNetTest, ConnectionsAndTheirRateAreLimitedByResets) {
   for (unsigned i = 0; i < kMaxConnections + 400; ++i) {
     Outcome outcome = guest_->connect("93.184.216.34", 443);
     ASSERT_TRUE(outcome.error == 0 || outcome.error == ECONNREFUSED) << i << " " << std::strerror(outcome.error);
-    if (outcome.error == 0) kept.push_back(std::move(outcome.fd));
-    else if (++refused > 50 && kept.size() < kMaxConnections) std::this_thread::sleep_for(milliseconds(50));  // the rate, not the number
+    if (outcome.error == 0)
+      kept.push_back(std::move(outcome.fd));
+    else if (++refused > 50 && kept.size() < kMaxConnections)
+      std::this_thread::sleep_for(milliseconds(50));  // the rate, not the number
     if (kept.size() == kMaxConnections && refused > 300) break;
   }
   EXPECT_GT(refused, 0U);

@@ -20,9 +20,9 @@ class RouteBatch {
  public:
   void up(unsigned index);
   void mac(unsigned index, const Mac& mac);
-  void no_automatic_address(unsigned index);  // of IPv6; fails where there is no IPv6
-  void address(unsigned index, const std::string& ip, std::uint8_t prefix);     // IPv4 or IPv6, usable at once (no DAD)
-  void neighbour(unsigned index, const std::string& ip, const Mac& mac);        // permanent: never asked for on the wire
+  void no_automatic_address(unsigned index);                                 // of IPv6; fails where there is no IPv6
+  void address(unsigned index, const std::string& ip, std::uint8_t prefix);  // IPv4 or IPv6, usable at once (no DAD)
+  void neighbour(unsigned index, const std::string& ip, const Mac& mac);     // permanent: never asked for on the wire
   // Applies everything in order; the first refusal is the error. Blocks for some microseconds. Once.
   Result<> send();
 

@@ -62,9 +62,9 @@ table inet guest {{
 }}
 )",
       "tap"_a = kTapName, "guest_mac"_a = kGuestMac, "guest"_a = wire::kGuestAddress, "guest6"_a = wire::kGuestAddress6,
-      "guest_local"_a = kGuestLinkLocal, "host"_a = wire::kHostAddress, "host6"_a = wire::kHostAddress6,
-      "syn_rate"_a = kMaxSynPerSecond, "syn_burst"_a = 2 * kMaxSynPerSecond, "connections"_a = kMaxConnections,
-      "dns_flows"_a = kMaxDnsFlows, "tcp_port"_a = kEgressTcpPort, "dns_port"_a = kEgressDnsPort);
+      "guest_local"_a = kGuestLinkLocal, "host"_a = wire::kHostAddress, "host6"_a = wire::kHostAddress6, "syn_rate"_a = kMaxSynPerSecond,
+      "syn_burst"_a = 2 * kMaxSynPerSecond, "connections"_a = kMaxConnections, "dns_flows"_a = kMaxDnsFlows, "tcp_port"_a = kEgressTcpPort,
+      "dns_port"_a = kEgressDnsPort);
 }
 
 Result<> load_ruleset(const std::string& text) {

@@ -12,8 +12,8 @@ inline constexpr const char* kTapName = "tap0";
 inline constexpr const char* kGuestMac = "02:5a:ce:00:00:02";
 inline constexpr const char* kHostMac = "02:5a:ce:00:00:01";
 inline constexpr const char* kGuestLinkLocal = "fe80::5a:ceff:fe00:2";  // of kGuestMac, RFC 4291 appendix A
-inline constexpr std::uint16_t kEgressTcpPort = 15001;  // every TCP connection of the guest arrives here
-inline constexpr std::uint16_t kEgressDnsPort = 15053;  // UDP and TCP to port 53
+inline constexpr std::uint16_t kEgressTcpPort = 15001;                  // every TCP connection of the guest arrives here
+inline constexpr std::uint16_t kEgressDnsPort = 15053;                  // UDP and TCP to port 53
 
 // Fewer connections than the accept queue of the gateway holds (kEgressBacklog), so that a queue never fills up silently: what
 // comes beyond the limit is refused with a reset.

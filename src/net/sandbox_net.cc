@@ -75,7 +75,8 @@ Result<Fd> bound_socket(int type, std::uint16_t port) {
   const int off = 0, on = 1;
   if (inet6 && ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return fail_errno(errno, "set up a socket");
   // TCP alone: for UDP it would let two gateways share the port without noticing.
-  if ((type & SOCK_STREAM) != 0 && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return fail_errno(errno, "set up a socket");
+  if ((type & SOCK_STREAM) != 0 && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
+    return fail_errno(errno, "set up a socket");
   sockaddr_storage address{};
   socklen_t length = sizeof(sockaddr_in);
   if (inet6) {
@@ -90,7 +91,8 @@ Result<Fd> bound_socket(int type, std::uint16_t port) {
   }
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
   if (errno == EADDRINUSE)
-    return fail(ErrorKind::conflict, "address_in_use", fmt::format("port {} of this sandbox is held by a gateway", port), "close the earlier sockets first");
+    return fail(ErrorKind::conflict, "address_in_use", fmt::format("port {} of this sandbox is held by a gateway", port),
+                "close the earlier sockets first");
   return fail_errno(errno, fmt::format("bind port {}", port));
 }
 

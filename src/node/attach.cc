@@ -36,7 +36,8 @@ std::uint64_t little_endian(std::string_view bytes) {
 }
 
 tl::unexpected<Error> broken_frame() {
-  return fail(ErrorKind::unavailable, "agent_protocol_error", "an event of the process is malformed", "delete the sandbox: its agent cannot be trusted to work");
+  return fail(ErrorKind::unavailable, "agent_protocol_error", "an event of the process is malformed",
+              "delete the sandbox: its agent cannot be trusted to work");
 }
 
 // The agent says where its window lies in the tail of its message (wire/agent_client.h).
@@ -97,7 +98,8 @@ class Attachment {
     const std::shared_ptr<wire::ProcessStream> shared = std::move(stream);
     const auto executor = co_await asio::this_coro::executor;
     const OpenStream open(sandbox_, [shared] { shared->cancel(); });
-    Feed<std::vector<wire::Frame>> feed(executor, [shared] { return shared->next(); }, [shared] { shared->cancel(); });
+    Feed<std::vector<wire::Frame>> feed(
+        executor, [shared] { return shared->next(); }, [shared] { shared->cancel(); });
     for (;;) {
       auto frames = co_await feed.next_for(kKeepalive);
       if (!frames) {
@@ -118,8 +120,10 @@ class Attachment {
 
   Task<> running_again() {
     for (;;) {
-      if (auto agent = sandbox_->agent(); agent) co_return Result<>{};
-      else if (!sandbox_->comes_back()) co_return fail(std::move(agent).error());
+      if (auto agent = sandbox_->agent(); agent)
+        co_return Result<>{};
+      else if (!sandbox_->comes_back())
+        co_return fail(std::move(agent).error());
       if (!co_await sandbox_->changed.wait_for(kKeepalive)) CO_TRY_VOID(to_client(co_await out_.keepalive()));
     }
   }
@@ -152,22 +156,29 @@ Result<std::string> event_text(const wire::Frame& frame, std::uint64_t epoch) {
   const auto event = [&](std::string_view name, std::string data) {
     return http::format_sse({position_text(epoch, frame.sequence), std::string(name), std::move(data)});
   };
-  const auto bytes = [&](std::string_view name) { return event(name, fmt::format(R"({{"data":"{}"}})", base64_encode(as_bytes(frame.payload)))); };
+  const auto bytes = [&](std::string_view name) {
+    return event(name, fmt::format(R"({{"data":"{}"}})", base64_encode(as_bytes(frame.payload))));
+  };
   switch (frame.type) {
     case wire::FrameType::start:
       if (frame.payload.size() != 4) return broken_frame();
       return event("start", fmt::format(R"({{"pid":{}}})", little_endian(frame.payload)));
-    case wire::FrameType::stdout_bytes: return bytes("stdout");
-    case wire::FrameType::stderr_bytes: return bytes("stderr");
-    case wire::FrameType::pty_bytes: return bytes("pty");
+    case wire::FrameType::stdout_bytes:
+      return bytes("stdout");
+    case wire::FrameType::stderr_bytes:
+      return bytes("stderr");
+    case wire::FrameType::pty_bytes:
+      return bytes("pty");
     case wire::FrameType::exit: {
       TRY(const wire::ProcessExit exit, wire::decode_exit(frame.payload));
-      return event("exit", fmt::format(R"({{"code":{},"signal":{},"timed_out":{},"core_dumped":{}}})", exit.code, exit.signal, exit.timed_out, exit.core_dumped));
+      return event("exit", fmt::format(R"({{"code":{},"signal":{},"timed_out":{},"core_dumped":{}}})", exit.code, exit.signal,
+                                       exit.timed_out, exit.core_dumped));
     }
     case wire::FrameType::dropped:
       if (frame.payload.size() != 8) return broken_frame();
       return event("dropped", fmt::format(R"({{"bytes":{}}})", little_endian(frame.payload)));
-    case wire::FrameType::keepalive: return std::string(":\n\n");
+    case wire::FrameType::keepalive:
+      return std::string(":\n\n");
   }
   return broken_frame();
 }

@@ -33,10 +33,12 @@ std::uint64_t processor_ticks(pid_t pid) {
   const std::size_t close = text ? text->rfind(')') : std::string::npos;
   if (close == std::string::npos) return 0;
   unsigned long user = 0, system = 0;
-  return std::sscanf(text->c_str() + close + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) == 2 ? user + system : 0;
+  return std::sscanf(text->c_str() + close + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) == 2 ? user + system
+                                                                                                                             : 0;
 }
 
-asio::awaitable<void> take_snapshots(Sandboxes& sandboxes, const bool& stopping, std::chrono::milliseconds look, std::function<std::uint64_t(pid_t)> ticks) {
+asio::awaitable<void> take_snapshots(Sandboxes& sandboxes, const bool& stopping, std::chrono::milliseconds look,
+                                     std::function<std::uint64_t(pid_t)> ticks) {
   const auto executor = co_await asio::this_coro::executor;
   const double ticks_per_s = static_cast<double>(::sysconf(_SC_CLK_TCK));
   while (!stopping) {
@@ -50,7 +52,8 @@ asio::awaitable<void> take_snapshots(Sandboxes& sandboxes, const bool& stopping,
       // A guest that does nothing takes up to 1 % of a core under TCG.
       const std::uint64_t now = ticks(sandbox->machine.vm->pid());
       const double worked = now > sandbox->snapshot_ticks ? static_cast<double>(now - sandbox->snapshot_ticks) : 0;
-      const bool idle = worked < std::min(passed.count(), 60.0) * ticks_per_s / 50 && sandboxes.disk_mark(record.id) == sandbox->snapshot_mark;
+      const bool idle =
+          worked < std::min(passed.count(), 60.0) * ticks_per_s / 50 && sandboxes.disk_mark(record.id) == sandbox->snapshot_mark;
       if (idle) continue;
       sandbox->snapshot_running = true;
       spawn(executor, take_one(sandboxes, sandbox, now));

@@ -31,7 +31,8 @@ class StoredBases : public BaseSource {
     const KeptBase asked = wanted;
     auto found = co_await images_.find(asked.key, release);
     if (!found && found.error().code != "base_not_found" && found.error().kind != ErrorKind::corrupt) co_return found;
-    if (!found && !asked.content.empty()) co_return base_lost(asked, found.error().kind == ErrorKind::corrupt ? "is damaged" : "is not here any more");
+    if (!found && !asked.content.empty())
+      co_return base_lost(asked, found.error().kind == ErrorKind::corrupt ? "is damaged" : "is not here any more");
     if (!found) {
       // Of a record from before contents were noted. One that is made again has another content; nothing tells.
       found = co_await images_.get(release, asked.size);

@@ -15,7 +15,8 @@ namespace space::node {
 
 struct NodeEvent {
   std::uint64_t sequence = 0;
-  std::string type;    // "sandbox_ended"; "sandbox_snapshot", when its disk was kept by itself; "volume_wanted", when one that rests is mounted
+  std::string
+      type;  // "sandbox_ended"; "sandbox_snapshot", when its disk was kept by itself; "volume_wanted", when one that rests is mounted
   std::string sandbox;
   std::string reason;  // of the end; of a snapshot its id
 };

@@ -18,9 +18,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kFirstPause{50}, kLongestPause{1000};
-constexpr milliseconds kPatience{3000};  // the supervisor has a new gateway up within two seconds
-constexpr std::size_t kCertificateBytes = 3584;     // what a guest's agent takes (src/agent/authority.h)
-constexpr std::size_t kNamesBytes = 8 << 20;        // 16,384 names at their longest
+constexpr milliseconds kPatience{3000};          // the supervisor has a new gateway up within two seconds
+constexpr std::size_t kCertificateBytes = 3584;  // what a guest's agent takes (src/agent/authority.h)
+constexpr std::size_t kNamesBytes = 8 << 20;     // 16,384 names at their longest
 
 http::ClientOptions http_options() {
   http::ClientOptions options;
@@ -33,8 +33,11 @@ http::ClientOptions http_options() {
 }  // namespace
 
 Gateway::Gateway(asio::any_io_executor executor, std::shared_ptr<wire::WardenClient> warden, const std::filesystem::path& run_dir)
-    : executor_(executor), warden_(std::move(warden)), run_dir_(run_dir / "egress"),
-      http_(executor, http::unix_connector((run_dir_ / "egress.sock").string()), http_options()), changed_(executor) {}
+    : executor_(executor),
+      warden_(std::move(warden)),
+      run_dir_(run_dir / "egress"),
+      http_(executor, http::unix_connector((run_dir_ / "egress.sock").string()), http_options()),
+      changed_(executor) {}
 
 Gateway::~Gateway() { pool_.join(); }
 
@@ -62,13 +65,15 @@ asio::awaitable<std::string> Gateway::admit(std::string vm, Member member) {
 // Blocks on the pool: the sockets are made in the namespace by the warden, and given away at once.
 asio::awaitable<bool> Gateway::hand_over(std::string vm) {
   const auto found = entries_.find(vm);
-  if (found == entries_.end() || found->second.handed || found->second.asked || !client_) co_return found == entries_.end() || found->second.handed;
+  if (found == entries_.end() || found->second.handed || found->second.asked || !client_)
+    co_return found == entries_.end() || found->second.handed;
   found->second.asked = true;
   const auto client = client_;
   const Entry entry = found->second;
   if (auto told = co_await give_names(entry.member); !told) {
     const bool refused = told.error().kind != ErrorKind::unavailable;
-    log::warn(refused ? "egress.names_refused" : "egress.names_not_given", {{"sandbox", entry.member.sandbox}, {"vm", vm}, {"error", told.error()}});
+    log::warn(refused ? "egress.names_refused" : "egress.names_not_given",
+              {{"sandbox", entry.member.sandbox}, {"vm", vm}, {"error", told.error()}});
     if (const auto again = entries_.find(vm); again != entries_.end()) {
       again->second.asked = false;
       again->second.refused = refused;
@@ -181,8 +186,10 @@ asio::awaitable<void> Gateway::run() {
       if (late_) late_(vm);
     complete = complete && late.empty();
     if (!due.empty()) log::info("egress.handed_over", {{"sandboxes", due.size()}, {"complete", complete}});
-    if (complete) co_await changed_.wait_for(std::chrono::hours(1));
-    else co_await sleep_for(kLongestPause);
+    if (complete)
+      co_await changed_.wait_for(std::chrono::hours(1));
+    else
+      co_await sleep_for(kLongestPause);
   }
 }
 
@@ -192,9 +199,11 @@ Task<std::string> Gateway::ask(http::Request request, std::size_t limit) {
     http::Request copy = request;
     auto answer = co_await http_.call(std::move(copy), limit);
     if (answer) co_return std::move(answer->body);
-    if (answer.error().kind != ErrorKind::unavailable && answer.error().kind != ErrorKind::deadline_exceeded) co_return fail(std::move(answer).error());
+    if (answer.error().kind != ErrorKind::unavailable && answer.error().kind != ErrorKind::deadline_exceeded)
+      co_return fail(std::move(answer).error());
     if (std::chrono::steady_clock::now() + pause > end)
-      co_return fail(ErrorKind::unavailable, "egress_unavailable", "the egress gateway does not answer: " + answer.error().message, "try again in a moment");
+      co_return fail(ErrorKind::unavailable, "egress_unavailable", "the egress gateway does not answer: " + answer.error().message,
+                     "try again in a moment");
     co_await sleep_for(pause);
   }
 }

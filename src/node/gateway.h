@@ -54,11 +54,11 @@ class Gateway {
  private:
   struct Entry {
     Member member;
-    std::string load;     // what the gateway calls this hand-over
+    std::string load;  // what the gateway calls this hand-over
     bool handed = false;
-    bool asked = false;   // a hand-over is under way
-    bool refused = false; // the gateway holds other addresses than the checkpoint: no network, rather than a wrong one
-    bool late = false;    // its guest waits for its certificate
+    bool asked = false;       // a hand-over is under way
+    bool refused = false;     // the gateway holds other addresses than the checkpoint: no network, rather than a wrong one
+    bool late = false;        // its guest waits for its certificate
     std::string certificate;  // that the gateway gave; one for the lineage's whole life
   };
   asio::awaitable<bool> hand_over(std::string vm);

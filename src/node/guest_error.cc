@@ -27,13 +27,15 @@ bool is_refusal(ErrorKind kind) {
     case ErrorKind::too_large:
     case ErrorKind::unsupported:
     case ErrorKind::resource_exhausted:
-    case ErrorKind::insufficient_storage: return true;
+    case ErrorKind::insufficient_storage:
+      return true;
     case ErrorKind::unauthenticated:
     case ErrorKind::internal:
     case ErrorKind::unavailable:
     case ErrorKind::deadline_exceeded:
     case ErrorKind::cancelled:
-    case ErrorKind::corrupt: return false;
+    case ErrorKind::corrupt:
+      return false;
   }
   return false;
 }

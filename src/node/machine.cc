@@ -31,10 +31,19 @@ constexpr milliseconds kBootPause{50};
 
 class RealMachines : public Machines {
  public:
-  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool, FairShares& shares, Gateway* gateway)
-      : executor_(std::move(executor)), driver_(driver), bases_(bases), records_(records), pool_(pool), shares_(shares), gateway_(gateway) {}
+  RealMachines(asio::any_io_executor executor, vmm::Driver& driver, tmpl::BaseImages& bases, const RecordStore& records, BlockingPool& pool,
+               FairShares& shares, Gateway* gateway)
+      : executor_(std::move(executor)),
+        driver_(driver),
+        bases_(bases),
+        records_(records),
+        pool_(pool),
+        shares_(shares),
+        gateway_(gateway) {}
 
-  std::string state_key(const std::string& vmm_build) const override { return vmm_build.empty() ? driver_.state_key() : driver_.state_key_of(vmm_build); }
+  std::string state_key(const std::string& vmm_build) const override {
+    return vmm_build.empty() ? driver_.state_key() : driver_.state_key_of(vmm_build);
+  }
 
   Task<Machine> spawn(std::shared_ptr<const tmpl::Base> base, Spans& spans, bool ahead) override {
     const std::string id = new_id();
@@ -122,7 +131,8 @@ class RealMachines : public Machines {
       if (answer) co_return Result<>{};
       if (answer.error().code == "sandbox_ended") co_return fail(std::move(answer).error());
       if (std::chrono::steady_clock::now() > end)
-        co_return fail(ErrorKind::unavailable, "agent_not_ready", "the guest booted for minutes and its agent did not answer", "look at its console in node's log");
+        co_return fail(ErrorKind::unavailable, "agent_not_ready", "the guest booted for minutes and its agent did not answer",
+                       "look at its console in node's log");
       co_await sleep_for(kBootPause);
     }
   }
@@ -278,7 +288,8 @@ class RealMachines : public Machines {
     auto& kept = empty_memory_[mib];
     if (!kept) {
       TRY(Fd made, snapshot::new_guest_memory(std::uint64_t{mib} << 20));
-      if (::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) return fail_errno(errno, "seal a memory file");
+      if (::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+        return fail_errno(errno, "seal a memory file");
       kept = std::move(made);
     }
     return kept.duplicate();

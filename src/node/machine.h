@@ -25,15 +25,16 @@ class Gateway;
 // The guest's memory from outside, and which of its pages may have changed. Used on the pool, while the VM stands still.
 struct MemoryView {
   // `image`: what the VM maps, nullptr when that is not known.
-  MemoryView(snapshot::GuestMemory found, const Fd& watch, const Fd* image) : memory(std::move(found)), dirty(snapshot::watch_writes(memory, watch, image)) {}
+  MemoryView(snapshot::GuestMemory found, const Fd& watch, const Fd* image)
+      : memory(std::move(found)), dirty(snapshot::watch_writes(memory, watch, image)) {}
   snapshot::GuestMemory memory;
   std::unique_ptr<snapshot::DirtyPages> dirty;
 };
 
 struct Machine {
-  std::string id;                               // the VM's
-  std::shared_ptr<MemoryView> memory;           // once it was asked for
-  std::shared_ptr<const tmpl::Base> base;       // nullptr after an adoption
+  std::string id;                          // the VM's
+  std::shared_ptr<MemoryView> memory;      // once it was asked for
+  std::shared_ptr<const tmpl::Base> base;  // nullptr after an adoption
   std::shared_ptr<vmm::Vm> vm;
   std::shared_ptr<wire::AgentClient> agent;
   // Called once, on the loop, when the VMM is gone for any reason. Its owner replaces it when the machine changes hands.
@@ -53,13 +54,13 @@ Task<T> ask_agent(const Machine& machine, Task<T> task, std::chrono::millisecond
 
 // What a VM other than a base's plain copy is made of.
 struct Assembly {
-  std::string vm;                               // the VM's id to be; its pool folder is the caller's
+  std::string vm;  // the VM's id to be; its pool folder is the caller's
   std::shared_ptr<const tmpl::Base> base;
-  std::vector<Fd> disks;                        // above the base's own files, bottom to top; the last one is written
-  vmm::Size size;                               // its base's own, or another for one that boots
-  std::string vmm_build;                        // that is to run it; "": the current one
-  bool memory_of_base = true;                   // else its memory stands over nothing
-  bool boots = false;                           // else it waits for load_saved
+  std::vector<Fd> disks;       // above the base's own files, bottom to top; the last one is written
+  vmm::Size size;              // its base's own, or another for one that boots
+  std::string vmm_build;       // that is to run it; "": the current one
+  bool memory_of_base = true;  // else its memory stands over nothing
+  bool boots = false;          // else it waits for load_saved
 };
 
 // What a VM is loaded with in place of its base's state.
@@ -81,9 +82,9 @@ struct Identity {
   std::string machine_id;
   std::map<std::string, std::string> env;
   std::uint64_t epoch = 1;
-  std::string tenant = {};   // "": a machine of the pool, which has no network
-  std::string lineage = {};  // see Gateway::Member
-  bool loaded = false;                          // from storage or as a fork: connections of its old life are closed
+  std::string tenant = {};                        // "": a machine of the pool, which has no network
+  std::string lineage = {};                       // see Gateway::Member
+  bool loaded = false;                            // from storage or as a fork: connections of its old life are closed
   std::shared_ptr<const std::string> names = {};  // see Gateway::Member
 };
 

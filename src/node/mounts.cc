@@ -27,7 +27,8 @@ bool runs(const Sandbox& sandbox) {
 
 // A pause in memory keeps the VM, and with it the link.
 bool is_over(const Sandbox& sandbox, const std::string& machine) {
-  return sandbox.gone || sandbox.removing || sandbox.machine.id != machine || (sandbox.record.state != SandboxState::running && sandbox.record.state != SandboxState::paused);
+  return sandbox.gone || sandbox.removing || sandbox.machine.id != machine ||
+         (sandbox.record.state != SandboxState::running && sandbox.record.state != SandboxState::paused);
 }
 
 struct Opened {
@@ -50,11 +51,14 @@ Task<Opened> open_wire(std::shared_ptr<Sandbox> sandbox, std::string target) {
   co_return fail(guest_error(body ? http::error_from_response(out.head.status, *body) : body.error(), doing));
 }
 
-Error not_found(const std::string& volume) { return {ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume {}", volume), "list the volumes"}; }
+Error not_found(const std::string& volume) {
+  return {ErrorKind::not_found, "volume_not_found", fmt::format("there is no volume {}", volume), "list the volumes"};
+}
 
 }  // namespace
 
-Mounts::Mounts(asio::any_io_executor executor, Sandboxes& sandboxes, Events& events) : executor_(executor), sandboxes_(sandboxes), events_(events), changed_(executor) {}
+Mounts::Mounts(asio::any_io_executor executor, Sandboxes& sandboxes, Events& events)
+    : executor_(executor), sandboxes_(sandboxes), events_(events), changed_(executor) {}
 
 std::shared_ptr<Sandbox> Mounts::volume_of(const Sandbox& sandbox, const std::string& volume) const {
   auto found = sandboxes_.find(volume);
@@ -78,7 +82,8 @@ Task<> Mounts::tell(std::shared_ptr<Sandbox> sandbox, Told now) {
   auto done = co_await ask_agent(sandbox->machine, agent->http().call(std::move(request), 64 << 10), kAgentLimit, "mount its volumes");
   // An agent of an earlier version, out of a checkpoint.
   if (!done && done.error().code == "not_found")
-    co_return fail(ErrorKind::unsupported, "volume_unsupported", "this sandbox comes from a time before volumes", "make a new one of its template");
+    co_return fail(ErrorKind::unsupported, "volume_unsupported", "this sandbox comes from a time before volumes",
+                   "make a new one of its template");
   if (!done) co_return fail(std::move(done).error());
   told_[sandbox->record.id] = std::move(now);
   co_return Result<>();
@@ -102,7 +107,8 @@ Task<> Mounts::carry(std::shared_ptr<Sandbox> sandbox, VolumeMount mount, std::s
   const Opened client = std::move(*opened);
   const std::string mounting(client.head.headers.get("Space-Mount"));
   if (!is_id(mounting)) co_return fail(agent_not_answering("connect a volume", "the mount has no name"));
-  CO_TRY(const Opened server, co_await open_wire(volume, fmt::format("/v1/volume/link?client={}.{}.{}", sandbox->record.id, sandbox->record.epoch, mounting)));
+  CO_TRY(const Opened server,
+         co_await open_wire(volume, fmt::format("/v1/volume/link?client={}.{}.{}", sandbox->record.id, sandbox->record.epoch, mounting)));
   const auto near = client.stream->upgraded(), far = server.stream->upgraded();
   const auto cut = [a = near.get(), b = far.get()] {
     a->cut();
@@ -121,12 +127,14 @@ Task<> Mounts::carry(std::shared_ptr<Sandbox> sandbox, VolumeMount mount, std::s
   co_return Result<>();
 }
 
-void Mounts::make_link(const std::shared_ptr<Sandbox>& sandbox, const VolumeMount& mount, const std::shared_ptr<Sandbox>& volume, const std::string& key) {
+void Mounts::make_link(const std::shared_ptr<Sandbox>& sandbox, const VolumeMount& mount, const std::shared_ptr<Sandbox>& volume,
+                       const std::string& key) {
   Link& link = links_[key];
   link.volume = mount.volume;
   link.machine = sandbox->machine.id;
   link.busy = true;
-  auto work = [](std::shared_ptr<Mounts> self, std::shared_ptr<Sandbox> from, VolumeMount which, std::shared_ptr<Sandbox> to, std::string name) -> asio::awaitable<void> {
+  auto work = [](std::shared_ptr<Mounts> self, std::shared_ptr<Sandbox> from, VolumeMount which, std::shared_ptr<Sandbox> to,
+                 std::string name) -> asio::awaitable<void> {
     const auto began = Clock::now();
     auto done = co_await self->carry(from, which, to, name);
     Link& ended = self->links_[name];
@@ -153,14 +161,17 @@ void Mounts::look_at(const std::shared_ptr<Sandbox>& sandbox) {
       continue;
     }
     if (known != links_.end() && (known->second.busy || Clock::now() < known->second.again)) continue;
-    if (runs(*volume)) make_link(sandbox, mount, volume, key);
-    else ask_for(mount.volume);
+    if (runs(*volume))
+      make_link(sandbox, mount, volume, key);
+    else
+      ask_for(mount.volume);
   }
   const auto before = told_.find(sandbox->record.id);
   if (told || (before != told_.end() && before->second == wanted(*sandbox))) return;
   told_[sandbox->record.id] = wanted(*sandbox);  // once; a guest that does not take it waits on
   auto work = [](std::shared_ptr<Mounts> self, std::shared_ptr<Sandbox> whom) -> asio::awaitable<void> {
-    if (auto done = co_await self->tell(whom, self->wanted(*whom)); !done) log::warn("volume.loss_not_told", {{"sandbox", whom->record.id}, {"error", done.error()}});
+    if (auto done = co_await self->tell(whom, self->wanted(*whom)); !done)
+      log::warn("volume.loss_not_told", {{"sandbox", whom->record.id}, {"error", done.error()}});
   };
   spawn(executor_, work(shared_from_this(), sandbox));
 }
@@ -192,13 +203,15 @@ void Mounts::stop() {
 bool Mounts::all_work(const Sandbox& sandbox) const {
   return std::all_of(sandbox.record.mounts.begin(), sandbox.record.mounts.end(), [&](const VolumeMount& mount) {
     const auto found = links_.find(key_of(sandbox, mount.path));
-    return found != links_.end() && found->second.works && found->second.volume == mount.volume && found->second.machine == sandbox.machine.id;
+    return found != links_.end() && found->second.works && found->second.volume == mount.volume &&
+           found->second.machine == sandbox.machine.id;
   });
 }
 
 std::optional<Error> Mounts::first_failure(const Sandbox& sandbox) const {
   for (const VolumeMount& mount : sandbox.record.mounts)
-    if (const auto found = links_.find(key_of(sandbox, mount.path)); found != links_.end() && found->second.failure) return found->second.failure;
+    if (const auto found = links_.find(key_of(sandbox, mount.path)); found != links_.end() && found->second.failure)
+      return found->second.failure;
   return std::nullopt;
 }
 
@@ -222,7 +235,8 @@ Task<> Mounts::set(std::shared_ptr<Sandbox> sandbox, std::vector<VolumeMount> mo
   for (const auto until = Clock::now() + kPatience; Clock::now() < until && runs(*sandbox);) {
     if (all_work(*sandbox)) co_return Result<>();
     // A volume that is just being put away or woken refuses: that passes.
-    if (auto failure = first_failure(*sandbox); failure && failure->kind != ErrorKind::conflict && failure->kind != ErrorKind::unavailable) co_return fail(*failure);
+    if (auto failure = first_failure(*sandbox); failure && failure->kind != ErrorKind::conflict && failure->kind != ErrorKind::unavailable)
+      co_return fail(*failure);
     (void)co_await changed_.wait_for(kLook);
   }
   if (auto failure = first_failure(*sandbox)) co_return fail(*failure);

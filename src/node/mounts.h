@@ -34,11 +34,11 @@ class Mounts : public std::enable_shared_from_this<Mounts> {
  private:
   using Clock = std::chrono::steady_clock;
   struct Link {
-    std::string volume, machine;            // the volume's id; the client's VM
-    std::function<void()> cut = [] {};      // once bytes flow
-    std::optional<Error> failure;           // why it could not be made; it is tried again at `again`
+    std::string volume, machine;        // the volume's id; the client's VM
+    std::function<void()> cut = [] {};  // once bytes flow
+    std::optional<Error> failure;       // why it could not be made; it is tried again at `again`
     Clock::time_point again{};
-    bool busy = true;                       // being made, or carrying
+    bool busy = true;  // being made, or carrying
     bool works = false;
   };
   struct Told {
@@ -48,7 +48,8 @@ class Mounts : public std::enable_shared_from_this<Mounts> {
   };
 
   void look_at(const std::shared_ptr<Sandbox>& sandbox);
-  void make_link(const std::shared_ptr<Sandbox>& sandbox, const VolumeMount& mount, const std::shared_ptr<Sandbox>& volume, const std::string& key);
+  void make_link(const std::shared_ptr<Sandbox>& sandbox, const VolumeMount& mount, const std::shared_ptr<Sandbox>& volume,
+                 const std::string& key);
   Told wanted(const Sandbox& sandbox) const;
   Task<> tell(std::shared_ptr<Sandbox> sandbox, Told now);  // which paths its guest is to have mounted
   Task<> carry(std::shared_ptr<Sandbox> sandbox, VolumeMount mount, std::shared_ptr<Sandbox> volume, std::string key);
@@ -64,8 +65,8 @@ class Mounts : public std::enable_shared_from_this<Mounts> {
   Signal changed_;
   bool stopping_ = false;
   std::map<std::string, Link> links_;
-  std::map<std::string, Told> told_;                 // by sandbox
-  std::map<std::string, Clock::time_point> asked_;   // by volume
+  std::map<std::string, Told> told_;                // by sandbox
+  std::map<std::string, Clock::time_point> asked_;  // by volume
 };
 
 }  // namespace space::node

@@ -59,8 +59,10 @@ Result<std::shared_ptr<wire::WardenClient>> connect_warden(const fs::path& socke
 
 struct Folders {
   explicit Folders(const NodeConfig& config)
-      : node(config.data_dir / "node"), templates(config.templates_dir.empty() ? config.data_dir / "templates" : config.templates_dir),
-        bases(config.bases_dir.empty() ? config.data_dir / "bases" : config.bases_dir), sockets(config.run_dir / "node") {}
+      : node(config.data_dir / "node"),
+        templates(config.templates_dir.empty() ? config.data_dir / "templates" : config.templates_dir),
+        bases(config.bases_dir.empty() ? config.data_dir / "bases" : config.bases_dir),
+        sockets(config.run_dir / "node") {}
   fs::path node, templates, bases, sockets;
 
   Result<> prepare() const {
@@ -72,7 +74,13 @@ struct Folders {
 class Node {
  public:
   Node(const NodeConfig& config, const Folders& folders)
-      : config_(config), folders_(folders), executor_(loop_.get_executor()), records_(folders.node), published_(folders.node / "templates"), templates_(folders.templates, published_.root()), events_(executor_) {}
+      : config_(config),
+        folders_(folders),
+        executor_(loop_.get_executor()),
+        records_(folders.node),
+        published_(folders.node / "templates"),
+        templates_(folders.templates, published_.root()),
+        events_(executor_) {}
 
   Result<> run() {
     Result<> outcome;
@@ -97,12 +105,14 @@ class Node {
       spawn(executor_, gateway_->run());
     }
     // A VM that ended meanwhile has no weight, which is no error.
-    shares_.emplace(executor_, disk_, [warden = warden_](const std::string& vm, std::uint32_t weight) { (void)warden->set_cpu_weight(vm, weight); });
+    shares_.emplace(executor_, disk_,
+                    [warden = warden_](const std::string& vm, std::uint32_t weight) { (void)warden->set_cpu_weight(vm, weight); });
     machines_ = make_machines(executor_, *driver_, *images_, records_, disk_, *shares_, gateway_.get());
     CO_TRY(tmpl::TrustPolicy trust, co_await disk_.run([this] { return read_trust(); }));
     trusted_.emplace(templates_, std::move(trust));
     bases_ = make_base_source(*trusted_, *images_, disk_);
-    const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds, config_.pool_ready == 0 ? 0 : config_.pool_ready_most,
+    const PoolLimits limits{config_.pool_spawned, config_.pool_ready, config_.pool_kinds,
+                            config_.pool_ready == 0 ? 0 : config_.pool_ready_most,
                             std::max<std::size_t>(2, std::thread::hardware_concurrency())};
     pools_.emplace(executor_, *machines_, limits);
     CO_TRY(auto info, co_await disk_.run([this] { return warden_->hello(); }));
@@ -116,7 +126,8 @@ class Node {
     CO_TRY_VOID(co_await disk_.run([this] { return published_.sweep(); }));
     const Publisher::Parts publishing{templates_, *trusted_, published_, *bases_, *vault_, *driver_, disk_, system_clock()};
     Publisher publisher(executor_, publishing);
-    RouteParts routes{executor_, *sandboxes_, *pools_, events_, templates_, *driver_, disk_, info.vmm_version, info.limits, tokens, *vault_};
+    RouteParts routes{executor_, *sandboxes_,      *pools_,     events_, templates_, *driver_,
+                      disk_,     info.vmm_version, info.limits, tokens,  *vault_};
     routes.bases = bases_.get();
     routes.publisher = &publisher;
     const auto mounts = std::make_shared<Mounts>(executor_, *sandboxes_, events_);
@@ -135,18 +146,24 @@ class Node {
     http::Options options;
     options.server_name = "space-node";
     options.body_timeout = std::chrono::minutes(10);  // the api role keeps time for its clients
-    options.any_target = true;  // of ports
+    options.any_target = true;                        // of ports
     http::Server server(executor_, with_ports(router, routes, config_.api_uid), options);
     CO_TRY(Fd listener, listen_unix(config_.run_dir / "node.sock", SOCK_STREAM, 0666));
     CO_TRY_VOID(server.serve(std::move(listener)));
-    log::info("node.ready", {{"driver", driver_->name()}, {"accelerator", driver_->accelerator()}, {"vmm", info.vmm_version},
-                             {"adopted", recovered.adopted}, {"stored", recovered.stored}, {"ended", recovered.ended}, {"removed", recovered.removed},
+    log::info("node.ready", {{"driver", driver_->name()},
+                             {"accelerator", driver_->accelerator()},
+                             {"vmm", info.vmm_version},
+                             {"adopted", recovered.adopted},
+                             {"stored", recovered.stored},
+                             {"ended", recovered.ended},
+                             {"removed", recovered.removed},
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
     spawn(executor_, watch_work());
     spawn(executor_, mounts->keep());
     // A folder that was named may be others' too, and what they need is not known here.
-    if (folders_.bases == config_.data_dir / "bases") spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
+    if (folders_.bases == config_.data_dir / "bases")
+      spawn(executor_, prune_bases(*images_, *sandboxes_, *vault_, templates_, disk_, stopping_));
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
     if (gateway_) spawn(executor_, watch_lineages(*gateway_, *sandboxes_, *vault_, disk_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
@@ -165,7 +182,9 @@ class Node {
     co_return Result<>{};
   }
 
-  Result<tmpl::TrustPolicy> read_trust() const { return config_.trust_file.empty() ? tmpl::TrustPolicy{} : tmpl::read_trust_policy(config_.trust_file); }
+  Result<tmpl::TrustPolicy> read_trust() const {
+    return config_.trust_file.empty() ? tmpl::TrustPolicy{} : tmpl::read_trust_policy(config_.trust_file);
+  }
 
   // In the warden's hands: what a VMM still holds open is taken out of its hands before it is hashed.
   Result<std::unique_ptr<Vault>> open_vault() {
@@ -243,8 +262,10 @@ class Node {
       co_return;
     }
     auto base = co_await bases_->base(*release, WantedSize{});
-    if (base) pools_->keep(*base);
-    else log::warn("pool.no_base", {{"template", reference}, {"error", base.error()}});
+    if (base)
+      pools_->keep(*base);
+    else
+      log::warn("pool.no_base", {{"template", reference}, {"error", base.error()}});
   }
 
   asio::awaitable<void> asked_to_stop() {

@@ -31,20 +31,20 @@ struct NodeConfig {
   uid_t api_uid = 0;  // beside root, the only peer that node.sock listens to
 
   // Pools, for each (template, size) in use; 0 turns one off.
-  std::size_t pool_spawned = 1;                       // VMM processes waiting for a load
-  std::size_t pool_ready = 2;                         // VMs loaded, answered once and paused
+  std::size_t pool_spawned = 1;                        // VMM processes waiting for a load
+  std::size_t pool_ready = 2;                          // VMs loaded, answered once and paused
   std::size_t pool_ready_most = 24;                    // that many when creates come quickly
   std::vector<std::string> pool_templates = {"base"};  // filled from the start at their default size; others on first use
-  std::size_t pool_kinds = 4;                         // (template, size) pairs with pools at a time; the least used goes
+  std::size_t pool_kinds = 4;                          // (template, size) pairs with pools at a time; the least used goes
 
   // Checkpoints and snapshots (docs/snapshots.md, "Limits").
-  std::uint64_t storage_quota_bytes = 0;              // of each tenant's blobs as stored; 0: none
+  std::uint64_t storage_quota_bytes = 0;                // of each tenant's blobs as stored; 0: none
   std::map<std::string, std::uint64_t> storage_quotas;  // of single tenants instead
-  std::uint64_t store_low_water_bytes = 1ULL << 30;   // free bytes of the disk that they leave to what runs
-  std::uint32_t keep_checkpoints = 0;                 // of each sandbox, those without a name; 0: all
-  std::uint32_t keep_checkpoints_days = 0;            // or as long as they are younger; 0: however old
+  std::uint64_t store_low_water_bytes = 1ULL << 30;     // free bytes of the disk that they leave to what runs
+  std::uint32_t keep_checkpoints = 0;                   // of each sandbox, those without a name; 0: all
+  std::uint32_t keep_checkpoints_days = 0;              // or as long as they are younger; 0: however old
 
-  std::size_t max_sandboxes = 1000;                   // more: resource_exhausted/node_full
+  std::size_t max_sandboxes = 1000;  // more: resource_exhausted/node_full
   log::Level log_level = log::Level::info;
   // Called once, as the account above and before there are threads: what this process can reach shrinks. Empty: it does not.
   std::function<Result<>()> enclose;

@@ -19,8 +19,9 @@ TEST(GuestError, ARefusalPassesAndEverythingElseIsSilence) {
   EXPECT_EQ(passed.code, "file_not_found");
   EXPECT_EQ(passed.kind, ErrorKind::not_found);
   EXPECT_EQ(passed.message.find('\x1b'), std::string::npos);
-  for (const Error& e : {Error{ErrorKind::internal, "x", "", ""}, Error{ErrorKind::unauthenticated, "no_key", "", ""}, Error{ErrorKind::not_found, "sandbox_not_found", "", ""},
-                         Error{ErrorKind::not_found, "Bad Code", "", ""}, Error{ErrorKind::deadline_exceeded, "answer_timeout", "", ""}, Error{ErrorKind::gone, "token_expired", "", ""}}) {
+  for (const Error& e : {Error{ErrorKind::internal, "x", "", ""}, Error{ErrorKind::unauthenticated, "no_key", "", ""},
+                         Error{ErrorKind::not_found, "sandbox_not_found", "", ""}, Error{ErrorKind::not_found, "Bad Code", "", ""},
+                         Error{ErrorKind::deadline_exceeded, "answer_timeout", "", ""}, Error{ErrorKind::gone, "token_expired", "", ""}}) {
     const Error seen = guest_error(e, "read the file");
     EXPECT_EQ(seen.code, "agent_not_answering") << e.code;
     EXPECT_FALSE(seen.next.empty());
@@ -28,16 +29,22 @@ TEST(GuestError, ARefusalPassesAndEverythingElseIsSilence) {
 }
 
 TEST(GuestError, TextOfAGuestIsBoundedAndPrintable) {
-  EXPECT_EQ(printable("a\nb\x01" "c", 100), "a b c");
+  EXPECT_EQ(printable("a\nb\x01"
+                      "c",
+                      100),
+            "a b c");
   EXPECT_EQ(printable(std::string(1000, 'x'), 10).size(), 10u);
-  for (const std::string& bytes : {std::string("\xff\xfe"), std::string("\xc3"), std::string("\xe2\x82"), std::string("ok\xf0\x9f\x98\x80\x80")}) EXPECT_TRUE(is_utf8(printable(bytes, 100)));
+  for (const std::string& bytes :
+       {std::string("\xff\xfe"), std::string("\xc3"), std::string("\xe2\x82"), std::string("ok\xf0\x9f\x98\x80\x80")})
+    EXPECT_TRUE(is_utf8(printable(bytes, 100)));
   EXPECT_EQ(printable("\xe2\x82\xac", 2), "");
 }
 
 TEST(EventIds, AreEpochAndSequence) {
   EXPECT_EQ(parse_position("3.42")->epoch, 3u);
   EXPECT_EQ(parse_position("3.42")->sequence, 42u);
-  for (const char* bad : {"", "3", ".", "3.", ".4", "3.4.5", "-1.2", "3. 4", "3.4x", "99999999999999999999.1"}) EXPECT_FALSE(parse_position(bad)) << bad;
+  for (const char* bad : {"", "3", ".", "3.", ".4", "3.4.5", "-1.2", "3. 4", "3.4x", "99999999999999999999.1"})
+    EXPECT_FALSE(parse_position(bad)) << bad;
 }
 
 TEST(EventText, SaysWhatTheFrameSays) {

@@ -40,9 +40,11 @@ Pools::Kind& Pools::kind_of(const std::shared_ptr<const tmpl::Base>& base) {
   auto found = kinds_.find(base->key);
   if (found == kinds_.end()) {
     if (kinds_.size() >= std::max<std::size_t>(limits_.kinds, 1)) {
-      auto oldest = std::min_element(kinds_.begin(), kinds_.end(), [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+      auto oldest = std::min_element(kinds_.begin(), kinds_.end(),
+                                     [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
       std::vector<Machine> left;
-      for (auto* store : {&oldest->second.spawned, &oldest->second.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+      for (auto* store : {&oldest->second.spawned, &oldest->second.ready})
+        std::move(store->begin(), store->end(), std::back_inserter(left));
       kinds_.erase(oldest);
       spawn(executor_, discard(std::move(left)));
     }
@@ -180,7 +182,8 @@ asio::awaitable<void> Pools::forget(std::string template_digest) {
 std::vector<PoolStats> Pools::stats() const {
   std::vector<PoolStats> all;
   for (const auto& [key, kind] : kinds_)
-    all.push_back({kind.base->release.digest, kind.base->size, kind.spawned.size(), kind.ready.size(), kind.wanted, kind.hits, kind.misses});
+    all.push_back(
+        {kind.base->release.digest, kind.base->size, kind.spawned.size(), kind.ready.size(), kind.wanted, kind.hits, kind.misses});
   return all;
 }
 
@@ -202,7 +205,8 @@ asio::awaitable<void> Pools::fill() {
     if (!next) {
       give_back();
       const bool grown = std::any_of(kinds_.begin(), kinds_.end(), [this](const auto& k) { return k.second.wanted > limits_.ready; });
-      const bool waits_for_retry = std::any_of(kinds_.begin(), kinds_.end(), [](const auto& k) { return k.second.not_before > steady_clock::now(); });
+      const bool waits_for_retry =
+          std::any_of(kinds_.begin(), kinds_.end(), [](const auto& k) { return k.second.not_before > steady_clock::now(); });
       co_await wake->wait_for(waits_for_retry ? kAfterFailure : grown ? kUnused : kIdle);
       continue;
     }
@@ -289,8 +293,10 @@ asio::awaitable<Result<Machine>> Pools::make(std::string key, bool ready) {
 
 void Pools::begun(const Machine& machine, const Kind& kind) {
   std::erase_if(in_making_, [](const auto& weak) { return weak.expired(); });
-  if (waiting_.empty() && !kind.failed) in_making_.push_back(machine.vm);
-  else spawn(executor_, hurry(machine.vm));
+  if (waiting_.empty() && !kind.failed)
+    in_making_.push_back(machine.vm);
+  else
+    spawn(executor_, hurry(machine.vm));
 }
 
 asio::awaitable<void> Pools::stopped() {

@@ -54,7 +54,7 @@ class Pools {
   // Waits only while as many machines are being made as may be. Nothing there: a miss. Marks the kind as in use, so that its stores
   // fill.
   asio::awaitable<Taken> take(std::shared_ptr<const tmpl::Base> base);
-  void keep(const std::shared_ptr<const tmpl::Base>& base);  // fill its stores from now on
+  void keep(const std::shared_ptr<const tmpl::Base>& base);   // fill its stores from now on
   asio::awaitable<void> forget(std::string template_digest);  // its template is gone
   std::vector<PoolStats> stats() const;
 
@@ -98,7 +98,7 @@ class Pools {
   void serve();  // those who wait, with what there is
   asio::awaitable<Result<Machine>> make(std::string key, bool ready);
   void begun(const Machine& machine, const Kind& kind);  // it is being made: whoever waits makes it hurry
-  asio::awaitable<void> stopped();  // returns when drain has begun
+  asio::awaitable<void> stopped();                       // returns when drain has begun
   void watch(Machine& machine);
   void lost(const std::string& vm_id);
   asio::awaitable<void> discard(std::vector<Machine> machines);
@@ -114,7 +114,7 @@ class Pools {
   std::map<std::string, Kind> kinds_;  // by base key
   std::deque<std::shared_ptr<Waiting>> waiting_;
   std::vector<std::weak_ptr<vmm::Vm>> in_making_;  // at a small weight
-  struct Slots {  // outlives the pools when a slot does
+  struct Slots {                                   // outlives the pools when a slot does
     std::size_t used = 0;
     Pools* pools;
   };

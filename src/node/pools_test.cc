@@ -16,7 +16,9 @@ struct PoolsTest : ::testing::Test {
   asio::io_context loop;
   FakeMachines machines;
   void run(asio::awaitable<void> test) {
-    asio::co_spawn(loop, std::move(test), [](std::exception_ptr e) { if (e) std::rethrow_exception(e); });
+    asio::co_spawn(loop, std::move(test), [](std::exception_ptr e) {
+      if (e) std::rethrow_exception(e);
+    });
     loop.run();
   }
 };

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr std::size_t kMostRequests = 256;
-constexpr seconds kAnswerLimit{600};   // a server may think about a request for long; the client's own limit comes first
+constexpr seconds kAnswerLimit{600};  // a server may think about a request for long; the client's own limit comes first
 constexpr seconds kRelayLimit{10};
 constexpr seconds kTlsLimit{10};  // for the connection and for its handshake
 constexpr std::size_t kRelayHead = 4096;
@@ -44,8 +44,10 @@ Task<std::string> read_head(asio::posix::stream_descriptor& socket) {
 }
 
 Task<Fd> ask_for_relay(Fd fd, std::uint16_t port) {
-  const std::string request = fmt::format("GET /v1/connect?port={} HTTP/1.1\r\nHost: agent\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n", port);
-  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) co_return fail_errno(errno, "ask the agent for a port");
+  const std::string request =
+      fmt::format("GET /v1/connect?port={} HTTP/1.1\r\nHost: agent\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n", port);
+  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+    co_return fail_errno(errno, "ask the agent for a port");
   asio::posix::stream_descriptor socket(co_await asio::this_coro::executor);
   boost::system::error_code error;
   socket.assign(fd.get(), error);
@@ -53,7 +55,8 @@ Task<Fd> ask_for_relay(Fd fd, std::uint16_t port) {
   (void)fd.release();
   CO_TRY(const std::string head, co_await read_head(socket));
   if (!head.starts_with("HTTP/1.1 101 "))
-    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port), "start the server there, then try again");
+    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port),
+                   "start the server there, then try again");
   co_return Fd(socket.release());
 }
 
@@ -77,12 +80,14 @@ class Ports {
   Task<> serve(http::Exchange& exchange) {
     const auto address = wire::port_of_path(exchange.target().raw);
     if (!address || address->port == wire::kAgentPort)
-      co_return fail(ErrorKind::not_found, "port_not_found", "this is no port of a sandbox", "write /v1/sandboxes/{id}/ports/{port}/… with a port from 1 to 65535, without leading zeros");
+      co_return fail(ErrorKind::not_found, "port_not_found", "this is no port of a sandbox",
+                     "write /v1/sandboxes/{id}/ports/{port}/… with a port from 1 to 65535, without leading zeros");
     CO_TRY(auto sandbox, allowed(exchange, address->sandbox));
     CO_TRY_VOID(sandbox->agent());  // running, or why not
     std::size_t& count = active_[address->sandbox];
     if (count >= kMostRequests)
-      co_return fail(ErrorKind::resource_exhausted, "too_many_port_requests", fmt::format("{} requests to ports of this sandbox are under way", count), "let some end first");
+      co_return fail(ErrorKind::resource_exhausted, "too_many_port_requests",
+                     fmt::format("{} requests to ports of this sandbox are under way", count), "let some end first");
     const Counted counted(active_, address->sandbox);
     co_return co_await carry(exchange, std::move(sandbox), *address);
   }
@@ -106,7 +111,9 @@ class Ports {
   Result<std::shared_ptr<Sandbox>> allowed(const http::Exchange& exchange, const std::string& id) const {
     const http::Headers& headers = exchange.headers();
     auto sandbox = parts_.sandboxes.find(id);
-    const auto unknown = [] { return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox", "list the sandboxes of this tenant"); };
+    const auto unknown = [] {
+      return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox", "list the sandboxes of this tenant");
+    };
     if (headers.count("Space-Tenant") == 1) {
       if (!sandbox || !equal_constant_time(sandbox->record.tenant, headers.get("Space-Tenant"))) return unknown();
       return sandbox;
@@ -115,7 +122,9 @@ class Ports {
       if (!sandbox) return unknown();
       return sandbox;
     }
-    if (sandbox && headers.count("Space-Traffic-Token") == 1 && parts_.tokens.is_token(headers.get("Space-Traffic-Token"), TokenKey::kTraffic, sandbox->record)) return sandbox;
+    if (sandbox && headers.count("Space-Traffic-Token") == 1 &&
+        parts_.tokens.is_token(headers.get("Space-Traffic-Token"), TokenKey::kTraffic, sandbox->record))
+      return sandbox;
     return fail(ErrorKind::unauthenticated, "traffic_token_invalid", "this port is private, and no valid token came with the request",
                 "send an API key, or make the port public");
   }
@@ -155,10 +164,13 @@ class Ports {
     Cut cut(sandbox, parts_.executor);
     auto forwarding = http::forward(exchange, client, std::move(options));
     auto first = co_await (std::move(forwarding) || cut.wait());
-    if (first.index() == 1) co_return fail(ErrorKind::unavailable, "sandbox_interrupted", "the sandbox was paused or ended while it answered", "try again when it runs");
+    if (first.index() == 1)
+      co_return fail(ErrorKind::unavailable, "sandbox_interrupted", "the sandbox was paused or ended while it answered",
+                     "try again when it runs");
     Result<> done = std::move(std::get<0>(first));
     if (secure && !done && (done.error().code == "tls_failed" || done.error().code == "connect_timeout"))
-      co_return fail(ErrorKind::unavailable, "port_no_tls", fmt::format("the server on port {} began no TLS connection: {}", address.port, done.error().message),
+      co_return fail(ErrorKind::unavailable, "port_no_tls",
+                     fmt::format("the server on port {} began no TLS connection: {}", address.port, done.error().message),
                      "serve TLS 1.2 or 1.3 there, or make the sandbox without this port in httpsPorts");
     co_return done;
   }

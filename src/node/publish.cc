@@ -14,7 +14,9 @@ namespace {
 // The right to publish under a name, until it goes.
 class Turn {
  public:
-  Turn(std::set<std::string>& all, Signal& changed, std::string label) : all_(all), changed_(changed), label_(std::move(label)) { all_.insert(label_); }
+  Turn(std::set<std::string>& all, Signal& changed, std::string label) : all_(all), changed_(changed), label_(std::move(label)) {
+    all_.insert(label_);
+  }
   ~Turn() {
     all_.erase(label_);
     changed_.notify_all();
@@ -51,7 +53,8 @@ Task<tmpl::Release> Publisher::publish(Order order) {
     }
     const auto taken = parts_.templates.resolve(label);
     if (!taken && taken.error().kind == ErrorKind::not_found) return std::nullopt;
-    return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {} is published already, and stays what it is", label), "publish it under another tag");
+    return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {} is published already, and stays what it is", label),
+                "publish it under another tag");
   };
   CO_TRY(const std::optional<tmpl::Release> present, co_await parts_.disk.run(look));
   if (present) co_return *present;
@@ -139,7 +142,10 @@ Task<tmpl::Release> Publisher::make(Order given) {
     return fail(base.error());
   };
   CO_TRY_VOID(co_await parts_.disk.run(finish));
-  log::info("template.published", {{"template", tmpl::label_of(release)}, {"digest", release.digest}, {"checkpoint", order->checkpoint}, {"operation", order->operation}});
+  log::info("template.published", {{"template", tmpl::label_of(release)},
+                                   {"digest", release.digest},
+                                   {"checkpoint", order->checkpoint},
+                                   {"operation", order->operation}});
   co_return release;
 }
 

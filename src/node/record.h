@@ -38,30 +38,30 @@ struct SandboxRecord {
   std::string template_reference;  // as asked for
   std::string template_digest;
   vmm::Size size;
-  std::string vm;                  // the VM's id; differs from the sandbox's, since pooled VMs exist before
-  std::string base_key;            // that its disk, and unless `booted` its memory, stand on
-  std::string base_content;        // of that base (tmpl::Base::content); "": not known
+  std::string vm;                    // the VM's id; differs from the sandbox's, since pooled VMs exist before
+  std::string base_key;              // that its disk, and unless `booted` its memory, stand on
+  std::string base_content;          // of that base (tmpl::Base::content); "": not known
   std::string vmm_build, state_key;  // of its VM, or of its saved state: what runs it, and what a state of it depends on; "": not known
-  std::uint64_t epoch = 1;         // of event ids; raised by a load that goes back
+  std::uint64_t epoch = 1;           // of event ids; raised by a load that goes back
   std::map<std::string, std::string> env;
   std::string hostname;
   std::string machine_id;
   SandboxState state = SandboxState::creating;
   std::string end_reason;
-  std::string create_operation;    // the same PUT again is answered from here
+  std::string create_operation;  // the same PUT again is answered from here
   std::string last_operation;
   std::vector<Span> create_spans;
   std::int64_t created_ms = 0;
   // The disk, bottom to top: the base's own files, `layers` (frozen, in the store), `disks` (files in its folder; the last is written).
   std::vector<snapshot::BlobRef> layers;
   std::vector<std::string> disks{"disk.qcow2"};
-  bool booted = false;               // started from its disk: its memory stands over nothing, not over the base's
-  std::string saved;                 // while suspended: the manifest in the store that it comes back from
-  std::string checkpoint;            // the last one that it was saved to, or made from; "" for none
-  std::string origin;                // the checkpoint that it was made from; "" for none
-  std::string lineage;               // the id of the first sandbox of its family; "" for itself
-  std::uint64_t inherited = 0;       // of a fork: the agent's processes up to this number came with it
-  std::uint64_t processes = 0;       // in a checkpoint: the largest number of a process at that time
+  bool booted = false;          // started from its disk: its memory stands over nothing, not over the base's
+  std::string saved;            // while suspended: the manifest in the store that it comes back from
+  std::string checkpoint;       // the last one that it was saved to, or made from; "" for none
+  std::string origin;           // the checkpoint that it was made from; "" for none
+  std::string lineage;          // the id of the first sandbox of its family; "" for itself
+  std::uint64_t inherited = 0;  // of a fork: the agent's processes up to this number came with it
+  std::uint64_t processes = 0;  // in a checkpoint: the largest number of a process at that time
   // Snapshots of its disk that are taken by themselves: after so many seconds with changes (0: none), and how many of them are kept.
   std::int64_t snapshot_every_s = 0;
   std::int64_t snapshot_keep = kSnapshotsKept;

@@ -50,7 +50,8 @@ TEST(Record, RefusesWhatItDidNotWrite) {
   EXPECT_FALSE(decode_record(""));
   EXPECT_FALSE(decode_record(good.substr(0, good.size() / 2)));
   EXPECT_FALSE(decode_record(std::string(800, '\0')));
-  for (const auto& [from, to] : {std::pair{"\"running\"", "\"flying\""}, {"\"version\":1", "\"version\":2"}, {"\"tenant\":\"acme\"", "\"tenant\":7"}}) {
+  for (const auto& [from, to] :
+       {std::pair{"\"running\"", "\"flying\""}, {"\"version\":1", "\"version\":2"}, {"\"tenant\":\"acme\"", "\"tenant\":7"}}) {
     std::string bad = good;
     bad.replace(bad.find(from), std::string(from).size(), to);
     const auto read = decode_record(bad);

@@ -56,8 +56,10 @@ asio::awaitable<void> hold(Work& work, std::shared_ptr<Sandbox> sandbox) {
   const auto memory = sandbox->saved_memory;
   auto take = [&vault, record, memory] { return vault.hold(record.tenant, record.layers, memory.get()); };
   auto lease = co_await work.parts.disk.run(take);
-  if (lease) sandbox->lease = std::move(*lease);
-  else log::error("recovery.layers_missing", {{"sandbox", record.id}, {"error", lease.error()}});
+  if (lease)
+    sandbox->lease = std::move(*lease);
+  else
+    log::error("recovery.layers_missing", {{"sandbox", record.id}, {"error", lease.error()}});
 }
 
 asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::string reason) {
@@ -179,7 +181,8 @@ Task<Recovered> recover(Sandboxes& sandboxes, const Sandboxes::Parts& parts, vmm
   co_return work.counts;
 }
 
-asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk, vmm::Driver& driver) {
+asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk,
+                                      vmm::Driver& driver) {
   for (const std::string& vm : leftovers) {
     log::info("recovery.sweep", {{"vm", vm}});
     auto gone = co_await driver.sweep(vm);

@@ -31,6 +31,7 @@ struct Recovered {
 Task<Recovered> recover(Sandboxes& sandboxes, const Sandboxes::Parts& parts, vmm::Driver& driver);
 
 // Removes them one after another; what fails stays for the next start. May run while the node serves: a VM's id is never reused.
-asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk, vmm::Driver& driver);
+asio::awaitable<void> sweep_leftovers(std::vector<std::string> leftovers, const RecordStore& records, BlockingPool& disk,
+                                      vmm::Driver& driver);
 
 }  // namespace space::node

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::size_t kPiece = 256 << 10;
-constexpr std::size_t kJsonAnswer = 4 << 20;    // a folder of some 15,000 names; the rest by `after`
+constexpr std::size_t kJsonAnswer = 4 << 20;  // a folder of some 15,000 names; the rest by `after`
 constexpr std::size_t kJsonRequest = 64 << 10;
 constexpr std::size_t kErrorAnswer = 64 << 10;
 constexpr milliseconds kJsonLimit = seconds(60);  // removing or listing a large tree takes its time
@@ -40,14 +40,17 @@ Result<std::string> checked_json(std::string_view body, const std::string& doing
 
 // "bytes 0-99/1234" with numbers alone, else nothing.
 bool is_content_range(std::string_view text) {
-  return text.starts_with("bytes ") && text.size() < 80 && std::all_of(text.begin() + 6, text.end(), [](char c) { return (c >= '0' && c <= '9') || c == '-' || c == '/' || c == '*'; });
+  return text.starts_with("bytes ") && text.size() < 80 &&
+         std::all_of(text.begin() + 6, text.end(), [](char c) { return (c >= '0' && c <= '9') || c == '-' || c == '/' || c == '*'; });
 }
 
 bool is_range(std::string_view text) {
-  return text.starts_with("bytes=") && text.size() < 80 && std::all_of(text.begin() + 6, text.end(), [](char c) { return (c >= '0' && c <= '9') || c == '-'; });
+  return text.starts_with("bytes=") && text.size() < 80 &&
+         std::all_of(text.begin() + 6, text.end(), [](char c) { return (c >= '0' && c <= '9') || c == '-'; });
 }
 
-Task<Stream> open_stream(std::shared_ptr<Sandbox> sandbox, http::Request request, http::BodyKind kind, std::uint64_t length, std::string doing) {
+Task<Stream> open_stream(std::shared_ptr<Sandbox> sandbox, http::Request request, http::BodyKind kind, std::uint64_t length,
+                         std::string doing) {
   CO_TRY(const auto agent, sandbox->agent());
   co_return co_await ask_agent(sandbox->machine, agent->http().open(std::move(request), kind, length), seconds(15), doing);
 }
@@ -58,7 +61,8 @@ Result<> AgentTarget::copy(const http::Exchange& exchange, const std::vector<std
   std::vector<std::string_view> seen;
   for (const auto& [name, value] : exchange.target().query) {
     if (std::find(allowed.begin(), allowed.end(), name) == allowed.end() || std::find(seen.begin(), seen.end(), name) != seen.end())
-      return fail(ErrorKind::invalid_argument, "unknown_parameter", fmt::format("the parameter {} is not known here, or given twice", printable(name, 64)),
+      return fail(ErrorKind::invalid_argument, "unknown_parameter",
+                  fmt::format("the parameter {} is not known here, or given twice", printable(name, 64)),
                   "see the request's parameters in /openapi.json");
     if (value.find('\0') != std::string::npos)
       return fail(ErrorKind::invalid_argument, "invalid_field", fmt::format("{} must not hold NUL", name), "see /openapi.json");
@@ -107,7 +111,8 @@ Task<> relay_down(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, Ag
   if (!head) co_return fail(std::move(head).error());
   if (head->status != 200 && head->status != 206) co_return co_await refuse(*stream, head->status, doing);
   http::Headers headers{{"Content-Type", "application/octet-stream"}, {"X-Content-Type-Options", "nosniff"}, {"Accept-Ranges", "bytes"}};
-  if (const auto range = head->headers.get("Content-Range"); head->status == 206 && is_content_range(range)) headers.set("Content-Range", std::string(range));
+  if (const auto range = head->headers.get("Content-Range"); head->status == 206 && is_content_range(range))
+    headers.set("Content-Range", std::string(range));
   const auto length = stream->content_length();
   CO_TRY_VOID(co_await exchange.start(head->status, std::move(headers), length));
   if (exchange.method() != "HEAD") {
@@ -133,7 +138,8 @@ Task<> relay_json(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, st
     request.headers.set("Content-Type", "application/json");
   }
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY(const http::Response answer, co_await ask_agent(sandbox->machine, agent->http().call(std::move(request), kJsonAnswer), kJsonLimit, doing));
+  CO_TRY(const http::Response answer,
+         co_await ask_agent(sandbox->machine, agent->http().call(std::move(request), kJsonAnswer), kJsonLimit, doing));
   CO_TRY(std::string body, checked_json(answer.body, doing));
   co_return co_await exchange.reply(http::json_response(answer.status == 201 ? 201 : 200, std::move(body)));
 }

@@ -33,6 +33,7 @@ Task<> relay_down(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, Ag
 // A small JSON request and its JSON answer.
 Task<> relay_json(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, std::string method, AgentTarget target, std::string doing);
 // The agent's server-sent events, each parsed and written anew; `names` are the events there may be. A pause does not end it.
-Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, AgentTarget target, std::vector<std::string_view> names, std::string doing);
+Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, AgentTarget target, std::vector<std::string_view> names,
+                    std::string doing);
 
 }  // namespace space::node

@@ -52,7 +52,8 @@ Task<> pump(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, std::sha
   const auto executor = co_await asio::this_coro::executor;
   http::SseWriter out(exchange);
   http::SseReader reader(kEventLimit);
-  Feed<std::string> feed(executor, [source] { return source->next(); }, [source] { source->cancel(); });
+  Feed<std::string> feed(
+      executor, [source] { return source->next(); }, [source] { source->cancel(); });
   for (milliseconds silent{0};;) {
     auto piece = co_await feed.next_for(kKeepalive);
     if (!piece) {
@@ -68,14 +69,17 @@ Task<> pump(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, std::sha
     auto events = reader.feed(**piece);
     if (!events) co_return fail(agent_not_answering(doing, events.error().message));
     CO_TRY(const std::string text, rewritten(*events, names, doing));
-    if (text.empty()) CO_TRY_VOID(co_await out.keepalive());
-    else CO_TRY_VOID(co_await exchange.write(as_bytes(text)));
+    if (text.empty())
+      CO_TRY_VOID(co_await out.keepalive());
+    else
+      CO_TRY_VOID(co_await exchange.write(as_bytes(text)));
   }
 }
 
 }  // namespace
 
-Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, AgentTarget target, std::vector<std::string_view> names, std::string doing) {
+Task<> relay_events(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, AgentTarget target, std::vector<std::string_view> names,
+                    std::string doing) {
   using namespace asio::experimental::awaitable_operators;
   Names known;
   for (std::string_view name : names) known.emplace(name);

@@ -12,8 +12,10 @@ std::vector<std::string> retired(const std::vector<std::shared_ptr<const Checkpo
   for (const auto& one : all) {
     const snapshot::Manifest& m = one->manifest;
     const snapshot::CheckpointAge age{m.id, m.sandbox, m.kind, m.created_ms, !m.name.empty()};
-    if (m.automatic) automatic[m.sandbox].push_back(age);
-    else asked_for.push_back(age);
+    if (m.automatic)
+      automatic[m.sandbox].push_back(age);
+    else
+      asked_for.push_back(age);
   }
   snapshot::RetentionRules rules;
   rules.checkpoints.keep_last = settings.keep_checkpoints;
@@ -41,8 +43,10 @@ void retire(Vault& vault, const RetentionSettings& settings, const std::map<std:
     const auto all = vault.list(tenant);
     if (!all) log::error("store.unreadable", {{"tenant", tenant}, {"error", all.error()}});
     for (const std::string& id : all ? retired(*all, settings, kept, now_ms) : std::vector<std::string>{}) {
-      if (auto gone = vault.forget(tenant, id); gone) log::info("checkpoint.retired", {{"tenant", tenant}, {"checkpoint", id}});
-      else log::error("checkpoint.not_retired", {{"tenant", tenant}, {"checkpoint", id}, {"error", gone.error()}});
+      if (auto gone = vault.forget(tenant, id); gone)
+        log::info("checkpoint.retired", {{"tenant", tenant}, {"checkpoint", id}});
+      else
+        log::error("checkpoint.not_retired", {{"tenant", tenant}, {"checkpoint", id}, {"error", gone.error()}});
     }
   }
 }

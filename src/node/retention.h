@@ -13,8 +13,8 @@
 namespace space::node {
 
 struct RetentionSettings {
-  std::uint32_t keep_checkpoints = 0;     // of each sandbox, the newest; 0: all
-  std::int64_t keep_checkpoints_ms = 0;   // or as long as they are younger; 0: however old
+  std::uint32_t keep_checkpoints = 0;    // of each sandbox, the newest; 0: all
+  std::int64_t keep_checkpoints_ms = 0;  // or as long as they are younger; 0: however old
 };
 
 // Ids of what goes, of one tenant. `kept`: for every sandbox that there is, how many automatic snapshots stay. Those with a name stay,

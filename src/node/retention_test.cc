@@ -32,16 +32,16 @@ TEST(Retention, WithoutRulesEverythingThatWasAskedForStays) {
 }
 
 TEST(Retention, OfEachSandboxTheNewestOnesAndTheNamedStay) {
-  const std::vector<std::shared_ptr<const Checkpoint>> all{one("a", "s", 0, false), one("b", "s", 1, false), one("c", "s", 2, false), one("d", "t", 0, false),
-                                                           one("n", "s", 0, false, "keep me")};
+  const std::vector<std::shared_ptr<const Checkpoint>> all{one("a", "s", 0, false), one("b", "s", 1, false), one("c", "s", 2, false),
+                                                           one("d", "t", 0, false), one("n", "s", 0, false, "keep me")};
   EXPECT_EQ(sorted(retired(all, {2, 0}, {{"s", 1}, {"t", 1}}, kDay)), List{"a"});
   EXPECT_EQ(sorted(retired(all, {0, 5 * kDay}, {{"s", 1}, {"t", 1}}, kDay)), List{});
   EXPECT_EQ(sorted(retired(all, {0, 5 * kDay}, {}, 6 * kDay)), (List{"a", "b", "c", "d"}));
 }
 
 TEST(Retention, AutomaticSnapshotsGoByTheirSandboxesNumberAndWithIt) {
-  const std::vector<std::shared_ptr<const Checkpoint>> all{one("a", "s", 0, true), one("b", "s", 1, true), one("c", "s", 2, true), one("d", "gone", 2, true),
-                                                           one("e", "s", 0, false)};
+  const std::vector<std::shared_ptr<const Checkpoint>> all{one("a", "s", 0, true), one("b", "s", 1, true), one("c", "s", 2, true),
+                                                           one("d", "gone", 2, true), one("e", "s", 0, false)};
   EXPECT_EQ(sorted(retired(all, {}, {{"s", 2}}, kDay)), (List{"a", "d"}));
   EXPECT_EQ(sorted(retired(all, {}, {{"s", 20}, {"gone", 1}}, kDay)), List{});
 }

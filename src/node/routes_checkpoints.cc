@@ -28,9 +28,12 @@ tl::unexpected<Error> no_such_checkpoint() {
 
 std::string_view kind_text(snapshot::CheckpointKind kind) {
   switch (kind) {
-    case snapshot::CheckpointKind::checkpoint: return "checkpoint";
-    case snapshot::CheckpointKind::suspend: return "suspend";
-    case snapshot::CheckpointKind::file_snapshot: return "file_snapshot";
+    case snapshot::CheckpointKind::checkpoint:
+      return "checkpoint";
+    case snapshot::CheckpointKind::suspend:
+      return "suspend";
+    case snapshot::CheckpointKind::file_snapshot:
+      return "file_snapshot";
   }
   return "";
 }
@@ -105,8 +108,9 @@ json::object tree_json(const Checkpoint& one, const Uses& uses) {
     auto& sums = found != uses.end() && found->second > 1 ? shared : own;
     sums[disk.contains(blob.digest) ? 0 : 1] += blob.bytes;
   }
-  json::object out{{"id", one.manifest.id}, {"kind", kind_text(one.manifest.kind)}, {"parent", nullptr}, {"name", one.manifest.name}, {"automatic", one.manifest.automatic},
-                   {"disk_own_bytes", own[0]}, {"disk_shared_bytes", shared[0]}, {"memory_own_bytes", own[1]}, {"memory_shared_bytes", shared[1]}};
+  json::object out{{"id", one.manifest.id},          {"kind", kind_text(one.manifest.kind)}, {"parent", nullptr},
+                   {"name", one.manifest.name},      {"automatic", one.manifest.automatic},  {"disk_own_bytes", own[0]},
+                   {"disk_shared_bytes", shared[0]}, {"memory_own_bytes", own[1]},           {"memory_shared_bytes", shared[1]}};
   // The first one hangs below the sandbox that it was taken of, the next below the one before.
   out["parent"] = one.manifest.parent.empty() ? one.manifest.sandbox : one.manifest.parent;
   return out;
@@ -117,9 +121,16 @@ json::object tree_json(const Sandbox& sandbox, const std::filesystem::path& fold
   std::uint64_t own = 0, shared = 0;
   for (const std::string& disk : record.disks) own += blocks_of(folder / disk);
   for (const snapshot::BlobRef& layer : record.layers) shared += layer.bytes;
-  const auto [memory_own, memory_shared] = sandbox.machine ? memory_of(sandbox.machine.vm->pid()) : std::pair<std::uint64_t, std::uint64_t>{0, 0};
-  json::object out{{"id", record.id}, {"kind", "sandbox"}, {"parent", nullptr}, {"state", to_string(record.state)}, {"disk_own_bytes", own}, {"disk_shared_bytes", shared},
-                   {"memory_own_bytes", memory_own}, {"memory_shared_bytes", memory_shared}};
+  const auto [memory_own, memory_shared] =
+      sandbox.machine ? memory_of(sandbox.machine.vm->pid()) : std::pair<std::uint64_t, std::uint64_t>{0, 0};
+  json::object out{{"id", record.id},
+                   {"kind", "sandbox"},
+                   {"parent", nullptr},
+                   {"state", to_string(record.state)},
+                   {"disk_own_bytes", own},
+                   {"disk_shared_bytes", shared},
+                   {"memory_own_bytes", memory_own},
+                   {"memory_shared_bytes", memory_shared}};
   if (!record.origin.empty()) out["parent"] = record.origin;
   return out;
 }
@@ -146,7 +157,8 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   const Uses uses = count_uses(all);
   json::array out;
   for (const auto& one : all)
-    if (one->manifest.kind != snapshot::CheckpointKind::suspend && (sandbox.empty() || one->manifest.sandbox == sandbox)) out.push_back(checkpoint_json(*one, uses));
+    if (one->manifest.kind != snapshot::CheckpointKind::suspend && (sandbox.empty() || one->manifest.sandbox == sandbox))
+      out.push_back(checkpoint_json(*one, uses));
   json::object body{{"checkpoints", std::move(out)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
@@ -156,7 +168,8 @@ Task<> get(http::Exchange& exchange, RouteParts& parts) {
   const std::string& id = exchange.param("checkpoint");
   CO_TRY(const auto all, co_await read_all(parts, tenant));
   for (const auto& one : all)
-    if (one->manifest.id == id && one->manifest.kind != snapshot::CheckpointKind::suspend) co_return co_await reply_json(exchange, 200, checkpoint_json(*one, count_uses(all)));
+    if (one->manifest.id == id && one->manifest.kind != snapshot::CheckpointKind::suspend)
+      co_return co_await reply_json(exchange, 200, checkpoint_json(*one, count_uses(all)));
   co_return no_such_checkpoint();
 }
 

@@ -47,7 +47,8 @@ Result<wire::ProcessSpec> read_command(const json::object& body) {
   if (std::any_of(spec.argv.begin(), spec.argv.end(), has_nul) || (!spec.argv.empty() && spec.argv[0].empty()))
     in.reject("argv", "must hold texts without NUL, the first not empty");
   for (const auto& [name, value] : spec.env)
-    if (name.empty() || has_nul(name) || name.find('=') != name.npos || has_nul(value)) in.reject("env", "must hold names without '=' and texts without NUL");
+    if (name.empty() || has_nul(name) || name.find('=') != name.npos || has_nul(value))
+      in.reject("env", "must hold names without '=' and texts without NUL");
   if (has_nul(spec.cwd) || has_nul(spec.user)) in.reject("cwd", "and user must not hold NUL");
   TRY_VOID(in.done());
   if (pty) {
@@ -75,14 +76,16 @@ Task<std::uint32_t> process_of(RouteParts& parts, SandboxPtr sandbox, std::strin
 }
 
 json::object session_json(const wire::ProcessInfo& info, std::uint64_t epoch) {
-  json::object out{{"session", info.session}, {"process", info.process},
-                   {"state", info.state},     {"pid", info.pid},
-                   {"argv", json::value_from(info.argv)}, {"user", info.user},
-                   {"cwd", info.cwd},         {"pty", info.pty}};
+  json::object out{
+      {"session", info.session}, {"process", info.process}, {"state", info.state}, {"pid", info.pid}, {"argv", json::value_from(info.argv)},
+      {"user", info.user},       {"cwd", info.cwd},         {"pty", info.pty}};
   if (info.started_ms > 0 && info.started_ms < (std::int64_t{1} << 45)) out["started_at"] = rfc3339(info.started_ms);
   out["window"] = json::object{{"first", position_text(epoch, info.first_sequence)}, {"last", position_text(epoch, info.last_sequence)}};
   if (info.exit)
-    out["exit"] = json::object{{"code", info.exit->code}, {"signal", info.exit->signal}, {"timed_out", info.exit->timed_out}, {"core_dumped", info.exit->core_dumped}};
+    out["exit"] = json::object{{"code", info.exit->code},
+                               {"signal", info.exit->signal},
+                               {"timed_out", info.exit->timed_out},
+                               {"core_dumped", info.exit->core_dumped}};
   return out;
 }
 
@@ -153,10 +156,12 @@ Task<> follow(http::Exchange& exchange, RouteParts& parts) {
   if (from.empty() || from == "0") co_return co_await attach(exchange, sandbox, process, 0);
   const auto position = parse_position(from);
   if (!position)
-    co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id looks like 1.42", "send the id of the last event as it was received");
+    co_return fail(ErrorKind::invalid_argument, "invalid_event_id", "an event id looks like 1.42",
+                   "send the id of the last event as it was received");
   if (position->epoch == sandbox->record.epoch) co_return co_await attach(exchange, sandbox, process, position->sequence);
   CO_TRY(const auto agent, sandbox->agent());
-  CO_TRY(const wire::ProcessInfo info, co_await ask_agent(sandbox->machine, agent->get(process), parts.agent_patience, "describe the command"));
+  CO_TRY(const wire::ProcessInfo info,
+         co_await ask_agent(sandbox->machine, agent->get(process), parts.agent_patience, "describe the command"));
   co_return co_await exchange.reply(outside_window(sandbox->record.epoch, info.first_sequence, info.last_sequence));
 }
 

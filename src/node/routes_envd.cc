@@ -31,11 +31,16 @@ struct Method {
 };
 
 constexpr std::string_view kProcess = "/process.Process/", kFilesystem = "/filesystem.Filesystem/";
-constexpr std::array kPlain = {Method{"GET", "/health", Check::none, false}, Method{"GET", "/metrics", Check::token, false}, Method{"GET", "/envs", Check::token, false},
-                               Method{"GET", "/logs", Check::token, false}, Method{"GET", "/files", Check::token_or_signature, false}, Method{"HEAD", "/files", Check::token_or_signature, false},
+constexpr std::array kPlain = {Method{"GET", "/health", Check::none, false},
+                               Method{"GET", "/metrics", Check::token, false},
+                               Method{"GET", "/envs", Check::token, false},
+                               Method{"GET", "/logs", Check::token, false},
+                               Method{"GET", "/files", Check::token_or_signature, false},
+                               Method{"HEAD", "/files", Check::token_or_signature, false},
                                Method{"POST", "/files", Check::token_or_signature, false}};
 constexpr std::array kProcessMethods = {"Start", "Connect", "StreamInput", "SendInput", "CloseStdin", "List", "SendSignal", "Update"};
-constexpr std::array kFilesystemMethods = {"Stat", "MakeDir", "Move", "ListDir", "Remove", "WatchDir", "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"};
+constexpr std::array kFilesystemMethods = {"Stat",          "MakeDir",          "Move",         "ListDir", "Remove", "WatchDir",
+                                           "CreateWatcher", "GetWatcherEvents", "RemoveWatcher"};
 
 std::optional<Method> find_method(std::string_view method, std::string_view path) {
   for (const Method& one : kPlain)
@@ -44,7 +49,8 @@ std::optional<Method> find_method(std::string_view method, std::string_view path
   const bool process = path.starts_with(kProcess) && known(path.substr(kProcess.size()), kProcessMethods);
   const bool filesystem = path.starts_with(kFilesystem) && known(path.substr(kFilesystem.size()), kFilesystemMethods);
   if (method != "POST" || (!process && !filesystem)) return std::nullopt;
-  const bool streams = path.ends_with("/Start") || path.ends_with("/Connect") || path.ends_with("/StreamInput") || path.ends_with("/WatchDir");
+  const bool streams =
+      path.ends_with("/Start") || path.ends_with("/Connect") || path.ends_with("/StreamInput") || path.ends_with("/WatchDir");
   return Method{"POST", path, Check::token, streams};
 }
 
@@ -87,10 +93,12 @@ Task<> relay(http::Exchange& exchange, SandboxPtr sandbox, std::string target, c
   options.target = std::move(target);
   options.event_stream = method.streams;
   options.slow_body = method.path.ends_with("/StreamInput");
-  options.answer_headers = {"Content-Type", "Content-Encoding", "Content-Disposition", "Content-Range", "Accept-Ranges", "ETag", "Vary", "Accept-Post"};
+  options.answer_headers = {"Content-Type", "Content-Encoding", "Content-Disposition", "Content-Range", "Accept-Ranges", "ETag",
+                            "Vary",         "Accept-Post"};
   for (const auto& [name, value] : exchange.headers().fields())
     if (name.size() > 6 && http::equal_no_case(name.substr(0, 6), "Space-")) options.drop_headers.push_back(name);
-  for (const char* name : {"X-Access-Token", "X-API-KEY", "Cookie", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "E2b-Traffic-Access-Token"}) options.drop_headers.emplace_back(name);
+  for (const char* name : {"X-Access-Token", "X-API-KEY", "Cookie", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "E2b-Traffic-Access-Token"})
+    options.drop_headers.emplace_back(name);
   Cut cut(sandbox, executor);
   auto first = co_await (http::forward(exchange, agent->http(), std::move(options)) || cut.wait());
   if (first.index() == 0) co_return std::get<0>(std::move(first));
@@ -116,14 +124,17 @@ Task<> serve(http::Exchange& exchange, RouteParts& parts, std::string path) {
   std::string target = path;
   if (const std::size_t mark = exchange.target().raw.find('?'); mark != std::string::npos) target += exchange.target().raw.substr(mark);
   auto done = co_await relay(exchange, sandbox, std::move(target), *method, parts.executor);
-  if (done || exchange.started() || done.error().kind == ErrorKind::cancelled) co_return done;  // an error after the start cuts the connection
+  if (done || exchange.started() || done.error().kind == ErrorKind::cancelled)
+    co_return done;  // an error after the start cuts the connection
   log::warn("envd.failed", {{"sandbox", id}, {"path", path}, {"error", done.error()}});
-  co_return co_await answer(exchange, 502, no_sandbox(sandbox->agent() ? "The sandbox is running but does not answer" : "The sandbox was not found"));
+  co_return co_await answer(exchange, 502,
+                            no_sandbox(sandbox->agent() ? "The sandbox is running but does not answer" : "The sandbox was not found"));
 }
 
 Task<> give_tokens(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const auto sandbox, tenant_sandbox(parts.sandboxes, exchange));
-  json::object body{{"envd", parts.tokens.token(TokenKey::kEnvd, sandbox->record)}, {"traffic", parts.tokens.token(TokenKey::kTraffic, sandbox->record)}};
+  json::object body{{"envd", parts.tokens.token(TokenKey::kEnvd, sandbox->record)},
+                    {"traffic", parts.tokens.token(TokenKey::kTraffic, sandbox->record)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 

@@ -16,13 +16,13 @@ constexpr std::chrono::seconds kKeepalive{15};
 json::object release_json(const tmpl::Release& r) {
   json::object env;
   for (const auto& [name, value] : r.env) env[name] = value;
-  return {{"name", r.name},       {"tag", r.tag},
-          {"digest", r.digest},   {"created_at", rfc3339(r.created_ms)},
-          {"cpus", r.cpus},       {"memory_mib", r.memory_mib},
+  return {{"name", r.name},         {"tag", r.tag},
+          {"digest", r.digest},     {"created_at", rfc3339(r.created_ms)},
+          {"cpus", r.cpus},         {"memory_mib", r.memory_mib},
           {"disk_mib", r.disk_mib}, {"rootfs_bytes", r.rootfs_bytes},
-          {"env", std::move(env)}, {"user", r.user},
-          {"workdir", r.workdir}, {"start", r.start},
-          {"ready", r.ready},     {"published", !r.disk.empty()}};
+          {"env", std::move(env)},  {"user", r.user},
+          {"workdir", r.workdir},   {"start", r.start},
+          {"ready", r.ready},       {"published", !r.disk.empty()}};
 }
 
 // With the state of its bases.
@@ -38,14 +38,16 @@ Task<> info(http::Exchange& exchange, RouteParts& parts) {
   json::array pools;
   for (const PoolStats& s : parts.pools.stats()) {
     json::object size{{"cpus", s.size.cpus}, {"memory_mib", s.size.memory_mib}, {"disk_mib", s.size.disk_mib}};
-    pools.push_back(json::object{{"template", s.template_digest}, {"size", std::move(size)}, {"spawned", s.spawned}, {"ready", s.ready}, {"ready_wanted", s.ready_wanted}, {"hits", s.hits}, {"misses", s.misses}});
+    pools.push_back(json::object{{"template", s.template_digest},
+                                 {"size", std::move(size)},
+                                 {"spawned", s.spawned},
+                                 {"ready", s.ready},
+                                 {"ready_wanted", s.ready_wanted},
+                                 {"hits", s.hits},
+                                 {"misses", s.misses}});
   }
-  json::object body{{"version", SPACE_VERSION},
-                    {"driver", parts.driver.name()},
-                    {"accelerator", parts.driver.accelerator()},
-                    {"vmm_version", parts.vmm_version},
-                    {"limits", parts.limits},
-                    {"agent_protocol", wire::kAgentProtocol},
+  json::object body{{"version", SPACE_VERSION},         {"driver", parts.driver.name()}, {"accelerator", parts.driver.accelerator()},
+                    {"vmm_version", parts.vmm_version}, {"limits", parts.limits},        {"agent_protocol", wire::kAgentProtocol},
                     {"pools", std::move(pools)}};
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
@@ -61,7 +63,8 @@ Task<> pump(http::SseWriter& out, Events::Listener& listener) {
     http::SseEvent sse{std::to_string(event->sequence), event->type, json::serialize(data)};
     CO_TRY_VOID(co_await out.send(sse));
   }
-  co_return fail(ErrorKind::resource_exhausted, "listener_too_slow", "events were lost because they were not read", "list the sandboxes and listen again");
+  co_return fail(ErrorKind::resource_exhausted, "listener_too_slow", "events were lost because they were not read",
+                 "list the sandboxes and listen again");
 }
 
 Task<> events(http::Exchange& exchange, RouteParts& parts) {

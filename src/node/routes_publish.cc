@@ -23,9 +23,11 @@ Result<tmpl::RuntimeConfig> read_config(const json::object& object) {
   config.start = in.text("start", 0, tmpl::kLongestCommand, "");
   config.ready = in.text("ready", 0, tmpl::kLongestCommand, "");
   const auto has_nul = [](std::string_view text) { return text.find('\0') != text.npos; };
-  if (has_nul(config.user) || has_nul(config.workdir) || has_nul(config.start) || has_nul(config.ready)) in.reject("user", "and the other texts must not hold NUL");
+  if (has_nul(config.user) || has_nul(config.workdir) || has_nul(config.start) || has_nul(config.ready))
+    in.reject("user", "and the other texts must not hold NUL");
   for (const auto& [name, value] : config.env)
-    if (name.empty() || name.find('=') != name.npos || has_nul(name) || has_nul(value)) in.reject("env", "must hold names without '=' and texts without NUL");
+    if (name.empty() || name.find('=') != name.npos || has_nul(name) || has_nul(value))
+      in.reject("env", "must hold names without '=' and texts without NUL");
   TRY_VOID(in.done());
   return config;
 }
@@ -43,7 +45,8 @@ Result<Publisher::Order> read_order(const json::object& body) {
   if (!is_id(order.checkpoint)) in.reject("checkpoint", "must be a checkpoint's id");
   TRY_VOID(in.done());
   TRY(const tmpl::Reference reference, tmpl::parse_reference(order.name + ":" + order.tag));
-  if (reference.name != order.name || reference.tag != order.tag) return fail(ErrorKind::invalid_argument, "template_reference", "this is no name of a template");
+  if (reference.name != order.name || reference.tag != order.tag)
+    return fail(ErrorKind::invalid_argument, "template_reference", "this is no name of a template");
   if (config) {
     TRY(order.config, read_config(*config));
   }

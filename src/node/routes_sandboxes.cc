@@ -43,7 +43,8 @@ Result<CreateRequest> read_create(const std::string& id, const json::object& bod
   request.checkpoint = in.text("checkpoint", 0, 40, "");
   if (!request.checkpoint.empty() && !is_id(request.checkpoint)) in.reject("checkpoint", "must be a checkpoint's id");
   request.hostname = in.text("hostname", 0, 63, "");
-  if (!request.hostname.empty() && !is_hostname(request.hostname)) in.reject("hostname", "must be a host name of a-z, 0-9 and inner dashes");
+  if (!request.hostname.empty() && !is_hostname(request.hostname))
+    in.reject("hostname", "must be a host name of a-z, 0-9 and inner dashes");
   TRY_VOID(in.done());
   return request;
 }
@@ -56,8 +57,9 @@ Result<std::string> read_operation(const json::object& body) {
 }
 
 json::object done_json(const Done& done) {
-  return {{"id", done.record.id}, {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest}, {"epoch", done.record.epoch},
-          {"cpus", done.record.size.cpus}, {"memory_mib", done.record.size.memory_mib}, {"spans", spans_json(done.spans)}};
+  return {{"id", done.record.id},           {"state", to_string(done.record.state)}, {"template_digest", done.record.template_digest},
+          {"epoch", done.record.epoch},     {"cpus", done.record.size.cpus},         {"memory_mib", done.record.size.memory_mib},
+          {"spans", spans_json(done.spans)}};
 }
 
 Task<> put(http::Exchange& exchange, RouteParts& parts) {
@@ -133,7 +135,8 @@ Result<UpdateRequest> read_update(const json::object& body) {
     if (env->size() > 256) in.reject("env", "must have at most 256 names");
     for (const auto& item : *env) {
       const json::value& value = item.value();
-      const bool good = value.is_null() || (value.is_string() && value.get_string().size() <= 64 << 10 && std::string_view(value.get_string()).find('\0') == std::string_view::npos);
+      const bool good = value.is_null() || (value.is_string() && value.get_string().size() <= 64 << 10 &&
+                                            std::string_view(value.get_string()).find('\0') == std::string_view::npos);
       if (!good || !is_environment_name(item.key())) in.reject("env", "must map names without '=' to texts without NUL, or null");
       request.changes.env[item.key()] = value.is_string() ? std::optional<std::string>(value.get_string()) : std::nullopt;
     }
@@ -160,7 +163,8 @@ Task<> restore(http::Exchange& exchange, RouteParts& parts) {
   rest.erase("into");
   CO_TRY(CheckpointRequest request, read_checkpoint(rest));
   const std::string id = exchange.param("id");
-  auto task = path.empty() ? parts.sandboxes.restore(id, request.operation, request.checkpoint) : parts.sandboxes.restore_path(id, request.checkpoint, path, into);
+  auto task = path.empty() ? parts.sandboxes.restore(id, request.operation, request.checkpoint)
+                           : parts.sandboxes.restore_path(id, request.checkpoint, path, into);
   CO_TRY(const Done done, co_await std::move(task));
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
@@ -237,10 +241,12 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts) {
   router.add("GET", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return get(e, parts); });
   router.add("PUT", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return put(e, parts); });
   router.add("DELETE", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return remove(e, parts); });
-  constexpr std::pair<const char*, Change> kChanges[] = {{"pause", &Sandboxes::pause}, {"resume", &Sandboxes::resume}, {"suspend", &Sandboxes::suspend},
-                                                         {"stop", &Sandboxes::stop},   {"wake", &Sandboxes::wake},     {"start", &Sandboxes::start}};
+  constexpr std::pair<const char*, Change> kChanges[] = {{"pause", &Sandboxes::pause},     {"resume", &Sandboxes::resume},
+                                                         {"suspend", &Sandboxes::suspend}, {"stop", &Sandboxes::stop},
+                                                         {"wake", &Sandboxes::wake},       {"start", &Sandboxes::start}};
   for (const auto& [verb, what] : kChanges)
-    router.add("POST", std::string("/v1/sandboxes/{id}/") + verb, [&parts, what = what](http::Exchange& e) { return change(e, parts, what); });
+    router.add("POST", std::string("/v1/sandboxes/{id}/") + verb,
+               [&parts, what = what](http::Exchange& e) { return change(e, parts, what); });
   router.add("POST", "/v1/sandboxes/{id}/checkpoint", [&parts](http::Exchange& e) { return checkpoint(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/snapshot", [&parts](http::Exchange& e) { return snapshot(e, parts); });
   router.add("GET", "/v1/sandboxes/{id}/snapshots", [&parts](http::Exchange& e) { return get_snapshots(e, parts); });

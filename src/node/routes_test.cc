@@ -83,7 +83,8 @@ Task<> show_request(http::Exchange& e, FakeAgent& agent) {
 
 struct World {
   explicit World(asio::io_context& loop)
-      : executor(loop.get_executor()), agent_server(executor, [this](http::Exchange& e) { return agent.router(e); }),
+      : executor(loop.get_executor()),
+        agent_server(executor, [this](http::Exchange& e) { return agent.router(e); }),
         parts{executor, sandboxes, pools, events, templates, driver, disk, "0", "none", tokens, *vault, milliseconds(300)},
         server(executor, [this](http::Exchange& e) { return router(e); }),
         client(executor, http::unix_connector((dir.path() / "node.sock").string())) {
@@ -164,8 +165,11 @@ struct RoutesTest : ::testing::Test {
           co_await w.agent_server.stop(milliseconds(0));
           done = true;
         }(world, test, finished),
-        [](std::exception_ptr e) { if (e) std::rethrow_exception(e); });
-    while (!finished && loop.run_one() > 0) {}
+        [](std::exception_ptr e) {
+          if (e) std::rethrow_exception(e);
+        });
+    while (!finished && loop.run_one() > 0) {
+    }
   }
 };
 
@@ -301,7 +305,9 @@ TEST_F(RoutesTest, AGuestChoosesBytesAndNothingElse) {
       EXPECT_EQ(e.headers().get("Space-Tenant"), "");
       return e.reply({200, {{"Content-Type", "text/html"}, {"Set-Cookie", "a=b"}, {"Location", "http://evil"}}, all});
     });
-    w.agent.router.add("GET", "/v1/files/stat", [](http::Exchange& e) { return e.reply({404, {}, R"({"code":"sandbox_not_found","detail":"x","title":"x","status":404})"}); });
+    w.agent.router.add("GET", "/v1/files/stat", [](http::Exchange& e) {
+      return e.reply({404, {}, R"({"code":"sandbox_not_found","detail":"x","title":"x","status":404})"});
+    });
     w.agent.router.add("GET", "/v1/files/list", [](http::Exchange& e) { return e.reply({200, {}, "<html>"}); });
     const std::string files = "/v1/sandboxes/" + co_await w.create() + "/files";
     const auto content = co_await w.send("GET", files + "/content?path=/tmp/a%20%26b&user=root");
@@ -320,7 +326,8 @@ TEST_F(RoutesTest, AnUploadArrivesWholeAndARefusalComesBack) {
     std::string seen;
     w.agent.router.add("PUT", "/v1/files/content", [&seen](http::Exchange& e) -> Task<> {
       CO_TRY(seen, co_await e.read_body(64 << 20));
-      if (e.target().query_value("path") == "/full") co_return fail(ErrorKind::insufficient_storage, "no_space", "the disk is full", "remove something");
+      if (e.target().query_value("path") == "/full")
+        co_return fail(ErrorKind::insufficient_storage, "no_space", "the disk is full", "remove something");
       co_return co_await e.reply(http::json_response(200, "{}"));
     });
     const std::string files = "/v1/sandboxes/" + co_await w.create() + "/files";
@@ -406,7 +413,8 @@ TEST_F(RoutesTest, SdkTrafficNeedsTheSandboxesToken) {
     const auto used = w.sandboxes.find(envd.id)->used;
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List"), 401);
     EXPECT_EQ(w.sandboxes.find(envd.id)->used, used) << "who may not use it keeps it from no rest";
-    const http::Headers right{{"X-Access-Token", envd.token}, {"X-API-KEY", "secret"}, {"Authorization", "Basic cm9vdDo="}}, wrong{{"X-Access-Token", other.token}};
+    const http::Headers right{{"X-Access-Token", envd.token}, {"X-API-KEY", "secret"}, {"Authorization", "Basic cm9vdDo="}},
+        wrong{{"X-Access-Token", other.token}};
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &wrong), 401);
     EXPECT_TRUE(w.agent.attached.empty());
     EXPECT_EQ(co_await envd.status("POST", "/process.Process/List", &right), 200);
@@ -433,8 +441,12 @@ TEST_F(RoutesTest, SignedUrlsOfFilesAreGoodForWhatTheySay) {
     EXPECT_EQ(co_await envd.status("GET", target("other", good)), 401);
     EXPECT_EQ(co_await envd.status("POST", target("a b", good)), 401);
     EXPECT_EQ(co_await envd.status("GET", target("a b", good, "&signature_expiration=99999999999")), 401);
-    EXPECT_EQ(co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "99999999999"), "&signature_expiration=99999999999")), 200);
-    EXPECT_EQ(co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")), 401);
+    EXPECT_EQ(co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "99999999999"),
+                                                 "&signature_expiration=99999999999")),
+              200);
+    EXPECT_EQ(
+        co_await envd.status("GET", target("a b", wire::file_signature("a b", "read", "user", envd.token, "1"), "&signature_expiration=1")),
+        401);
     const http::Headers wrong{{"X-Access-Token", "x"}};
     EXPECT_EQ(co_await envd.status("GET", target("a b", good), &wrong), 401);
   });
@@ -452,7 +464,8 @@ TEST_F(RoutesTest, SdkTrafficToWhatCannotAnswerIs502) {
 
 TEST(Tokens, TheSignatureIsThatOfE2b) {
   // The example of E2B's own documentation of signatures.
-  EXPECT_EQ(wire::file_signature("hello.txt", "read", "user", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0", ""), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
+  EXPECT_EQ(wire::file_signature("hello.txt", "read", "user", "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0", ""),
+            "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
 }
 
 }  // namespace

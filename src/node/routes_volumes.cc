@@ -34,7 +34,9 @@ Task<> set_mounts(http::Exchange& exchange, RouteParts& parts) {
 void add_volume_routes(http::Router& router, RouteParts& parts) {
   const std::string volume = "/v1/sandboxes/{id}/volume";
   const auto json = [&](const char* method, const std::string& kind, Parameters parameters, const char* doing) {
-    router.add(method, volume + kind, [&parts, method, kind, parameters, doing](http::Exchange& e) { return carry_json(e, parts, method, "/v1/volume" + kind, parameters, doing); });
+    router.add(method, volume + kind, [&parts, method, kind, parameters, doing](http::Exchange& e) {
+      return carry_json(e, parts, method, "/v1/volume" + kind, parameters, doing);
+    });
   };
   json("GET", "/path", {"path"}, "look at the file");
   json("PATCH", "/path", {"path"}, "change the file");
@@ -42,7 +44,9 @@ void add_volume_routes(http::Router& router, RouteParts& parts) {
   json("GET", "/dir", {"path", "depth"}, "list the folder");
   json("POST", "/dir", {"path", "uid", "gid", "mode", "force"}, "make the folder");
   router.add("GET", volume + "/file", [&parts](http::Exchange& e) { return carry_down(e, parts, "/v1/volume/file", {"path"}); });
-  router.add("PUT", volume + "/file", [&parts](http::Exchange& e) { return carry_up(e, parts, "/v1/volume/file", {"path", "uid", "gid", "mode", "force"}); });
+  router.add("PUT", volume + "/file", [&parts](http::Exchange& e) {
+    return carry_up(e, parts, "/v1/volume/file", {"path", "uid", "gid", "mode", "force"});
+  });
   if (parts.mounts) router.add("PUT", "/v1/sandboxes/{id}/mounts", [&parts](http::Exchange& e) { return set_mounts(e, parts); });
 }
 

@@ -12,12 +12,18 @@ Result<std::shared_ptr<wire::AgentClient>> Sandbox::agent() const {
   used = std::chrono::steady_clock::now();
   if (resting) return refuse("busy", "wait until its operation is over");
   switch (record.state) {
-    case SandboxState::running: return machine.agent;
-    case SandboxState::creating: return refuse("creating", "wait until its create has succeeded");
-    case SandboxState::paused: return refuse("paused", "wake it first");
-    case SandboxState::suspended: return refuse("suspended", "wake it first");
-    case SandboxState::stopped: return refuse("stopped", "start it first");
-    default: return refuse("ended", "delete it and create another one");
+    case SandboxState::running:
+      return machine.agent;
+    case SandboxState::creating:
+      return refuse("creating", "wait until its create has succeeded");
+    case SandboxState::paused:
+      return refuse("paused", "wake it first");
+    case SandboxState::suspended:
+      return refuse("suspended", "wake it first");
+    case SandboxState::stopped:
+      return refuse("stopped", "start it first");
+    default:
+      return refuse("ended", "delete it and create another one");
   }
 }
 

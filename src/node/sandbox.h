@@ -21,22 +21,22 @@ struct Sandbox {
   explicit Sandbox(asio::any_io_executor executor) : strand(executor), changed(executor) {}
 
   SandboxRecord record;
-  Machine machine;          // empty while creating and after the end
+  Machine machine;  // empty while creating and after the end
   Strand strand;
-  Signal changed;           // record.state, removing or gone changed
+  Signal changed;  // record.state, removing or gone changed
   SessionTable sessions;
-  bool removing = false;    // a delete waits: whoever holds the strand gives up at its next step
-  bool gone = false;        // no longer in the table
-  bool resting = false;     // on its way into storage or back to a checkpoint: its agent is not to be asked now
-  bool vmm_gone = false;    // the VMM ended and nobody has dealt with it yet
+  bool removing = false;  // a delete waits: whoever holds the strand gives up at its next step
+  bool gone = false;      // no longer in the table
+  bool resting = false;   // on its way into storage or back to a checkpoint: its agent is not to be asked now
+  bool vmm_gone = false;  // the VMM ended and nobody has dealt with it yet
   // What its VM's memory was at its last checkpoint or load, and the hold on the blobs that it stands on.
   std::shared_ptr<const snapshot::MemoryState> saved_memory;
   std::unique_ptr<snapshot::Lease> lease;
-  bool switched = false;              // its VM writes to the last of its disks; else perhaps still to the one before
-  bool merging = false;               // generations of its disk are being merged
-  std::optional<Error> merge_error;   // why the last merge failed
+  bool switched = false;                             // its VM writes to the last of its disks; else perhaps still to the one before
+  bool merging = false;                              // generations of its disk are being merged
+  std::optional<Error> merge_error;                  // why the last merge failed
   std::shared_ptr<const std::string> gateway_state;  // of the checkpoint that it came from, for the gateway; nullptr for none
-  std::optional<Error> failure;  // of its create, for those who asked for the same one
+  std::optional<Error> failure;                      // of its create, for those who asked for the same one
 
   // When somebody last used it, or it worked; open streams count as use. Monotonic.
   mutable std::chrono::steady_clock::time_point used = std::chrono::steady_clock::now();

@@ -72,7 +72,8 @@ Task<Done> Sandboxes::create(CreateRequest request) {
   }
   if (deleted_.contains(request.id)) co_return fail(overtaken());
   if (table_.size() >= most_)
-    co_return fail(ErrorKind::resource_exhausted, "node_full", fmt::format("this machine holds its {} sandboxes", most_), "delete some, or try again later");
+    co_return fail(ErrorKind::resource_exhausted, "node_full", fmt::format("this machine holds its {} sandboxes", most_),
+                   "delete some, or try again later");
 
   const Pools::Foreground foreground(parts_.pools);
   auto sandbox = std::make_shared<Sandbox>(executor_);
@@ -153,18 +154,19 @@ Task<std::shared_ptr<const tmpl::Base>> Sandboxes::base_for(std::shared_ptr<Sand
   const Spans::Step step(spans, "base");
   using Answer = std::optional<Result<std::shared_ptr<const tmpl::Base>>>;
   auto answer = std::make_shared<Answer>();
-  spawn(executor_, [](BaseSource& bases, tmpl::Release wanted, WantedSize size, std::shared_ptr<Answer> out,
-                      std::shared_ptr<Sandbox> waiting) -> asio::awaitable<void> {
-    *out = co_await bases.base(wanted, size);
-    waiting->changed.notify_all();
-  }(parts_.bases, release, request.size, answer, sandbox));
+  spawn(executor_,
+        [](BaseSource& bases, tmpl::Release wanted, WantedSize size, std::shared_ptr<Answer> out,
+           std::shared_ptr<Sandbox> waiting) -> asio::awaitable<void> {
+          *out = co_await bases.base(wanted, size);
+          waiting->changed.notify_all();
+        }(parts_.bases, release, request.size, answer, sandbox));
   while (!*answer && !sandbox->removing) co_await sandbox->changed.wait_for(hours(1));
   if (!*answer) co_return fail(overtaken());
   co_return std::move(**answer);
 }
 
-Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Pools::Slot& slot,
-                                        Spans& spans) {
+Task<Machine> Sandboxes::paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled,
+                                        Pools::Slot& slot, Spans& spans) {
   Machine machine;
   if (pooled) {
     const Spans::Step step(spans, "claim");
@@ -317,7 +319,8 @@ Task<Done> Sandboxes::pause(std::string id, std::string operation) {
 Task<Done> Sandboxes::resume(std::string id, std::string operation) {
   const Busy busy(busy_, idle_);
   CO_TRY(Entered in, co_await enter(id));
-  if (in.sandbox->record.state == SandboxState::running && in.sandbox->record.last_operation == operation) co_return Done{in.sandbox->record, {}};
+  if (in.sandbox->record.state == SandboxState::running && in.sandbox->record.last_operation == operation)
+    co_return Done{in.sandbox->record, {}};
   co_return co_await resume_paused(std::move(in), std::move(operation), SandboxEvent::resume);
 }
 
@@ -363,7 +366,8 @@ asio::awaitable<void> Sandboxes::on_vmm_gone(std::shared_ptr<Sandbox> sandbox, s
   sandbox->record.end_reason = "vmm_exited";
   sandbox->changed.notify_all();
   sandbox->interrupt_streams();
-  if (auto stored = co_await store(sandbox->record); !stored) log::error("sandbox.record_stale", {{"sandbox", id}, {"error", stored.error()}});
+  if (auto stored = co_await store(sandbox->record); !stored)
+    log::error("sandbox.record_stale", {{"sandbox", id}, {"error", stored.error()}});
   if (auto gone = co_await parts_.machines.destroy(sandbox->machine); gone) {
     sandbox->machine = {};
   } else {

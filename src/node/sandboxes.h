@@ -33,7 +33,7 @@ struct CreateRequest {
   std::string template_reference;
   WantedSize size;
   std::map<std::string, std::string> env;
-  std::string hostname;  // "": made of the id
+  std::string hostname;    // "": made of the id
   std::string checkpoint;  // "": from the template; else everything else of the sandbox comes from there
 };
 
@@ -85,7 +85,8 @@ class Sandboxes {
   // sandboxes_checkpoint.cc. `checkpoint`: the id of the one to be made, or to go back to.
   Task<Done> checkpoint(std::string id, std::string operation, std::string checkpoint, std::string name);
   Task<Done> restore(std::string id, std::string operation, std::string checkpoint);
-  // sandboxes_snapshot.cc. The disk alone, as it is after the guest wrote what it had in memory; the sandbox goes on. Idempotent by `snapshot`.
+  // sandboxes_snapshot.cc. The disk alone, as it is after the guest wrote what it had in memory; the sandbox goes on. Idempotent by
+  // `snapshot`.
   struct SnapshotOrder {
     std::string snapshot;  // its id to be
     std::string name;
@@ -110,7 +111,7 @@ class Sandboxes {
   std::filesystem::path folder(const std::string& id) const { return parts_.records.folder(id); }
   // sandboxes_gateway.cc. Gives the guest of a VM its certificate, which the gateway could not give in time.
   asio::awaitable<void> introduce_again(std::string vm);
-  std::uint64_t forgotten() const { return forgotten_; }  // how many sandboxes went
+  std::uint64_t forgotten() const { return forgotten_; }                         // how many sandboxes went
   bool is_used(const std::string& tenant, const std::string& checkpoint) const;  // a suspended sandbox comes back from it
 
  private:
@@ -128,7 +129,7 @@ class Sandboxes {
   void merge_soon(const std::shared_ptr<Sandbox>& sandbox);
   Task<> merge_disk(std::shared_ptr<Sandbox> sandbox);
   Task<std::shared_ptr<MergePlan>> plan_merge(SandboxRecord record, BasePtr base);
-  Task<BasePtr> base_of(const SandboxRecord& record);  // that it stands on: sandboxes_base.cc, as the machines made of it
+  Task<BasePtr> base_of(const SandboxRecord& record);          // that it stands on: sandboxes_base.cc, as the machines made of it
   Task<BasePtr> base_under(std::shared_ptr<Sandbox> sandbox);  // the same, without a question where its VM holds it
   // What a delete of its VM leaves to do: the VM, names of frozen files.
   Task<> give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_order, Spans& spans);
@@ -140,7 +141,8 @@ class Sandboxes {
   // One that has booted from the record's disk in `folder`.
   Task<Machine> booted_machine(SandboxRecord record, std::filesystem::path folder, std::string vm, Spans& spans);
   // What a checkpoint says of a sandbox's addresses; with a folder it is kept there too, for a recovery before the gateway knows it.
-  Task<std::shared_ptr<const std::string>> gateway_state_of(std::string tenant, std::shared_ptr<const Checkpoint> from, std::filesystem::path folder);
+  Task<std::shared_ptr<const std::string>> gateway_state_of(std::string tenant, std::shared_ptr<const Checkpoint> from,
+                                                            std::filesystem::path folder);
   Task<std::vector<Fd>> disk_files(SandboxRecord record, std::filesystem::path folder);
   Task<Fd> new_generation(std::filesystem::path path, BasePtr base, bool durable = true);  // an empty image, durable
   // The next generation beside the present one: durable, named by the record, and open in the VM, if there is one.
@@ -155,8 +157,8 @@ class Sandboxes {
   Task<Done> take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans);
   // The same, and lets go of all that belonged to what there was: sessions, generations, a suspend's state. `held`: what the new
   // one's generations need; `memory`: the point that its memory came from.
-  Task<Done> replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, std::unique_ptr<snapshot::Lease> held,
-                     std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans);
+  Task<Done> replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded,
+                     std::unique_ptr<snapshot::Lease> held, std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans);
   // The sandbox stands on the generations of `changed` from now on, durably; what they need is held before the record says so.
   Task<> stand_on(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed);
   // Before anything is begun for what would not fit: some room at all, and as much as the unfrozen part of its disk occupies, where that is
@@ -169,12 +171,14 @@ class Sandboxes {
   Task<> prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans);
   Task<> prepare_machine(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans);
   asio::awaitable<void> note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans);
-  Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans);
+  Task<> capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured,
+                            Spans& spans);
   Task<Machine> helper_machine(std::shared_ptr<const Checkpoint> from, Spans& spans);  // running, of a checkpoint's disk, without a network
   Task<Machine> forked_machine(std::shared_ptr<Sandbox> sandbox, const CreateRequest& request, Spans& spans);
   Task<Done> make(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
   Task<std::shared_ptr<const tmpl::Base>> base_for(std::shared_ptr<Sandbox> sandbox, CreateRequest request, Spans& spans);
-  Task<Machine> paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Pools::Slot& slot, Spans& spans);
+  Task<Machine> paused_machine(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<const tmpl::Base> base, bool pooled, Pools::Slot& slot,
+                               Spans& spans);
   Task<> start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& spans);
   asio::awaitable<void> undo(std::shared_ptr<Sandbox> sandbox);
   asio::awaitable<void> on_vmm_gone(std::shared_ptr<Sandbox> sandbox, std::string vm);

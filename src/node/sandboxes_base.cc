@@ -48,17 +48,19 @@ Task<Machine> Sandboxes::assemble(Assembly assembly, SandboxRecord record, Spans
   auto [machine, sound] = co_await (std::move(spawning) && std::move(checking));
   if (sound || !machine) co_return std::move(machine);
   log::error("sandbox.layers_damaged", {{"sandbox", record.id}, {"vm", vm}, {"error", sound.error()}});
-  if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   co_return fail(std::move(sound).error());
 }
 
-Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
-                                      std::string vm, Spans& spans) {
+Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base,
+                                      std::shared_ptr<const Checkpoint> from, std::string vm, Spans& spans) {
   const std::string build = from->manifest.vmm_build;
   if (from->manifest.base_key != base->key) co_return unusable("its kernel, agent or template was replaced");
   // What it was written under: noted, or else that of its base, which the same machine had loaded.
   const std::string& written_under = from->record.state_key.empty() ? base->state_key : from->record.state_key;
-  if (parts_.machines.state_key(build) != written_under) co_return unusable("this version starts VMs in another way, or this host has another processor");
+  if (parts_.machines.state_key(build) != written_under)
+    co_return unusable("this version starts VMs in another way, or this host has another processor");
   Assembly parts;
   parts.vm = vm;
   parts.base = base;
@@ -70,12 +72,14 @@ Task<Machine> Sandboxes::machine_from(SandboxRecord record, std::filesystem::pat
   auto read = [this, tenant, from] { return parts_.vault.saved(tenant, from->manifest); };
   CO_TRY(SavedState saved, co_await parts_.disk.run(read));
   auto assembled = co_await assemble(std::move(parts), record, spans);
-  if (!assembled && assembled.error().code == "vmm_build_unknown") co_return unusable(fmt::format("its VMM build {} was removed", build.substr(0, 12)));
+  if (!assembled && assembled.error().code == "vmm_build_unknown")
+    co_return unusable(fmt::format("its VMM build {} was removed", build.substr(0, 12)));
   if (!assembled) co_return assembled;
   Machine machine = std::move(*assembled);
   auto loaded = co_await parts_.machines.load_saved(machine, memory_bytes(record), std::move(saved), spans);
   if (loaded) co_return machine;
-  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   co_return fail(std::move(loaded).error());
 }
 
@@ -92,7 +96,8 @@ Task<Machine> Sandboxes::booted_machine(SandboxRecord record, std::filesystem::p
   if (booted) co_return machine;
   const std::string last_words = co_await machine.vm->console_tail();
   log::warn("sandbox.boot_failed", {{"sandbox", record.id}, {"vm", vm}, {"error", booted.error()}, {"console", last_words}});
-  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   co_return fail(std::move(booted).error());
 }
 

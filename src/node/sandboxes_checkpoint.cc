@@ -63,7 +63,8 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
   // The VM opens it while it becomes durable and known; nothing is written to it before both are done.
   auto name = [&]() -> Task<> {
     auto sync = [&]() -> Result<> {
-      auto staging = std::async(std::launch::async, [&] { return parts_.records.stage(named); });  // what waits together becomes durable together
+      auto staging =
+          std::async(std::launch::async, [&] { return parts_.records.stage(named); });  // what waits together becomes durable together
       if (::fdatasync(overlay.get()) != 0) return fail_errno(errno, "sync a disk image");
       TRY_VOID(sync_directory(path.parent_path()));  // before the record names it
       TRY(StagedFile staged, staging.get());
@@ -84,7 +85,8 @@ Task<> Sandboxes::add_generation(std::shared_ptr<Sandbox> sandbox, BasePtr base,
     co_return Result<>{};
   }
   if (opened && sandbox->machine)
-    if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed) log::warn("vm.disk_left_open", {{"sandbox", record.id}, {"error", closed.error()}});
+    if (auto closed = co_await sandbox->machine.vm->discard_disk(); !closed)
+      log::warn("vm.disk_left_open", {{"sandbox", record.id}, {"error", closed.error()}});
   auto remove = [path]() -> Result<> { return remove_tree(path); };
   const auto back = co_await store(record);
   if (back) (void)co_await parts_.disk.run(remove);
@@ -188,7 +190,8 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (kept && !woken) {
     const std::string tenant = record.tenant;
     auto forget = [this, tenant, checkpoint] { return parts_.vault.forget(tenant, checkpoint); };
-    if (auto gone = co_await parts_.disk.run(forget); !gone) log::warn("checkpoint.left", {{"checkpoint", checkpoint}, {"error", gone.error()}});
+    if (auto gone = co_await parts_.disk.run(forget); !gone)
+      log::warn("checkpoint.left", {{"checkpoint", checkpoint}, {"error", gone.error()}});
     co_return fail(std::move(woken).error());
   }
   if (!kept) {
@@ -209,7 +212,8 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   sandbox->lease = std::move(kept->lease);
   const bool full = record.layers.size() >= snapshot::most_generations(base->disk.size());
   if (full) merge_soon(sandbox);
-  log::info("sandbox.checkpointed", {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
+  log::info("sandbox.checkpointed",
+            {{"sandbox", id}, {"operation", operation}, {"checkpoint", checkpoint}, {"bytes", static_cast<std::int64_t>(kept->own_bytes)}});
   co_return Done{record, spans.take()};
 }
 
@@ -271,8 +275,8 @@ Task<> Sandboxes::prepare_machine(std::shared_ptr<Sandbox> sandbox, BasePtr base
   co_return fail(std::move(prepared).error());
 }
 
-// So that a restart of node in between does not hide which processes there are; a guest whose last one is known is not asked. And what the guest has not written yet is in its memory
-// alone: who wants one path of this checkpoint's disk, or a boot from it, would miss it.
+// So that a restart of node in between does not hide which processes there are; a guest whose last one is known is not asked. And what the
+// guest has not written yet is in its memory alone: who wants one path of this checkpoint's disk, or a boot from it, would miss it.
 asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
   if (sandbox->record.state != SandboxState::running) co_return;
   auto list = [&]() -> asio::awaitable<void> {
@@ -288,7 +292,8 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
 }
 
 // The guest stands still from here on, when it ran.
-Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured, Spans& spans) {
+Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order,
+                                     std::shared_ptr<Capture> captured, Spans& spans) {
   CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, true, spans));
   // The one is read by node alone, the other done by the VMM alone.
   auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);
@@ -346,8 +351,10 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   auto remove = [path]() -> Result<> { return remove_tree(path); };
   auto file = co_await new_generation(path, base);
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
-  if (file) machine = co_await machine_from(changed, folder, base, from, vm, spans);
-  else machine = fail(std::move(file).error());
+  if (file)
+    machine = co_await machine_from(changed, folder, base, from, vm, spans);
+  else
+    machine = fail(std::move(file).error());
   if (!machine) {
     (void)co_await parts_.disk.run(remove);
     co_return fail(std::move(machine).error());
@@ -356,7 +363,8 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   const std::filesystem::path nowhere;
   auto names = co_await gateway_state_of(tenant, from, nowhere);
   if (!names) {
-    if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+    if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone)
+      log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
     (void)co_await parts_.disk.run(remove);
     co_return fail(std::move(names).error());
   }
@@ -365,14 +373,15 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   co_return co_await replace(sandbox, std::move(changed), std::move(*machine), true, std::move(lease), std::move(memory), spans);
 }
 
-Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, std::unique_ptr<snapshot::Lease> held,
-                              std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans) {
+Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded,
+                              std::unique_ptr<snapshot::Lease> held, std::shared_ptr<const snapshot::MemoryState> memory, Spans& spans) {
   const SandboxRecord record = sandbox->record;
   const std::string id = record.id, tenant = record.tenant, saved = record.saved, generation = changed.disks.back();
   const auto folder = parts_.records.folder(id), path = folder / generation;
   const Resting resting(*sandbox);
   if (record.state == SandboxState::running)
-    if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused) log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
+    if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused)
+      log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
   auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), loaded, spans);
   if (!done && sandbox->record.epoch == record.epoch) {
     auto remove = [path]() -> Result<> { return remove_tree(path); };
@@ -390,7 +399,8 @@ Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord ch
     if (!saved.empty()) TRY_VOID(parts_.vault.forget(tenant, saved));
     return parts_.vault.tidy(folder, {generation});
   };
-  if (auto tidied = co_await parts_.disk.run(forget); !tidied) log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
+  if (auto tidied = co_await parts_.disk.run(forget); !tidied)
+    log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
   co_return done;
 }
 
@@ -405,7 +415,9 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.lineage = from->manifest.lineage;  // from here on its authority is in use, whatever becomes of the checkpoint
   CO_TRY(const BasePtr base, co_await base_of(from->record));
   const bool boots = !from->manifest.memory;  // of a disk alone
-  auto hold = [this, tenant, from, boots] { return parts_.vault.hold(tenant, from->record.layers, boots ? nullptr : &*from->manifest.memory); };
+  auto hold = [this, tenant, from, boots] {
+    return parts_.vault.hold(tenant, from->record.layers, boots ? nullptr : &*from->manifest.memory);
+  };
   CO_TRY(sandbox->lease, co_await parts_.disk.run(hold));
   reading.end();
   record.template_reference = from->record.template_reference;
@@ -434,13 +446,18 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   auto file = co_await new_generation(path, base, false);  // its publishing makes it durable
   if (file) {
     auto names = co_await gateway_state_of(tenant, from, folder);
-    if (names) sandbox->gateway_state = std::move(*names);
-    else file = fail(std::move(names).error());
+    if (names)
+      sandbox->gateway_state = std::move(*names);
+    else
+      file = fail(std::move(names).error());
   }
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
-  if (!file) machine = fail(std::move(file).error());
-  else if (boots) machine = co_await booted_machine(record, folder, vm, spans);
-  else machine = co_await machine_from(record, folder, base, from, vm, spans);
+  if (!file)
+    machine = fail(std::move(file).error());
+  else if (boots)
+    machine = co_await booted_machine(record, folder, vm, spans);
+  else
+    machine = co_await machine_from(record, folder, base, from, vm, spans);
   if (machine) co_return machine;
   auto remove = [this, vm] { return parts_.records.remove_pool_folder(vm); };
   (void)co_await parts_.disk.run(remove);
@@ -448,7 +465,8 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
 }
 
 bool Sandboxes::is_used(const std::string& tenant, const std::string& checkpoint) const {
-  return std::any_of(table_.begin(), table_.end(), [&](const auto& entry) { return entry.second->record.tenant == tenant && entry.second->record.saved == checkpoint; });
+  return std::any_of(table_.begin(), table_.end(),
+                     [&](const auto& entry) { return entry.second->record.tenant == tenant && entry.second->record.saved == checkpoint; });
 }
 
 }  // namespace space::node

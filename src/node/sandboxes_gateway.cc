@@ -12,7 +12,8 @@ constexpr std::size_t kLongestState = 8 << 20;
 
 }  // namespace
 
-Task<std::shared_ptr<const std::string>> Sandboxes::gateway_state_of(std::string tenant, std::shared_ptr<const Checkpoint> from, std::filesystem::path folder) {
+Task<std::shared_ptr<const std::string>> Sandboxes::gateway_state_of(std::string tenant, std::shared_ptr<const Checkpoint> from,
+                                                                     std::filesystem::path folder) {
   auto read = [this, tenant, from, folder]() -> Result<std::string> {
     TRY(std::string text, parts_.vault.gateway_state(tenant, from->manifest));
     if (!folder.empty() && !text.empty()) TRY_VOID(write_file_durable(folder / kGatewayState, text));
@@ -25,7 +26,8 @@ Task<std::shared_ptr<const std::string>> Sandboxes::gateway_state_of(std::string
 std::shared_ptr<const std::string> read_gateway_state(const std::filesystem::path& folder) {
   auto text = read_file(folder / kGatewayState, kLongestState);
   if (text) return std::make_shared<const std::string>(std::move(*text));
-  if (text.error().kind != ErrorKind::not_found) log::error("sandbox.gateway_state_unreadable", {{"folder", folder.string()}, {"error", text.error()}});
+  if (text.error().kind != ErrorKind::not_found)
+    log::error("sandbox.gateway_state_unreadable", {{"folder", folder.string()}, {"error", text.error()}});
   return nullptr;
 }
 
@@ -42,8 +44,10 @@ asio::awaitable<void> Sandboxes::introduce_again(std::string vm) {
   Identity identity = identity_of(sandbox->record);
   identity.names = sandbox->gateway_state;
   auto told = co_await parts_.machines.activate(sandbox->machine, identity, unused);
-  if (told) log::info("sandbox.introduced_again", {{"sandbox", sandbox->record.id}});
-  else log::warn("sandbox.not_introduced", {{"sandbox", sandbox->record.id}, {"error", told.error()}});
+  if (told)
+    log::info("sandbox.introduced_again", {{"sandbox", sandbox->record.id}});
+  else
+    log::warn("sandbox.not_introduced", {{"sandbox", sandbox->record.id}, {"error", told.error()}});
 }
 
 }  // namespace space::node

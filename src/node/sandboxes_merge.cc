@@ -22,7 +22,8 @@ namespace space::node {
 namespace {
 
 Error replaced_meanwhile() {
-  return {ErrorKind::conflict, "disk_changed", "the sandbox went to another disk while generations of its old one were merged", "nothing is to be done"};
+  return {ErrorKind::conflict, "disk_changed", "the sandbox went to another disk while generations of its old one were merged",
+          "nothing is to be done"};
 }
 
 }  // namespace
@@ -78,7 +79,8 @@ Task<> Sandboxes::merge_disk(std::shared_ptr<Sandbox> sandbox) {
   const auto memory = sandbox->saved_memory;
   auto hold = [this, changed, memory] { return parts_.vault.hold(changed.tenant, changed.layers, memory.get()); };
   CO_TRY(auto lease, co_await parts_.disk.run(hold));
-  if (changed.disks.size() > 1 && sandbox->machine && !sandbox->switched) co_return fail(replaced_meanwhile());  // the next checkpoint sees to it first
+  if (changed.disks.size() > 1 && sandbox->machine && !sandbox->switched)
+    co_return fail(replaced_meanwhile());  // the next checkpoint sees to it first
   if (sandbox->machine && !sandbox->vmm_gone) {
     auto folder = parts_.records.folder(changed.id);
     CO_TRY(std::vector<Fd> files, co_await disk_files(changed, std::move(folder)));
@@ -93,9 +95,13 @@ Task<> Sandboxes::merge_disk(std::shared_ptr<Sandbox> sandbox) {
   const auto own = parts_.records.folder(before.id);
   const auto disks = sandbox->record.disks;
   auto tidy = [this, own, disks] { return parts_.vault.tidy_thawed(own, disks); };
-  if (auto tidied = co_await parts_.disk.run(tidy); !tidied) log::warn("sandbox.files_left", {{"sandbox", before.id}, {"error", tidied.error()}});
-  log::info("sandbox.disk_merged", {{"sandbox", before.id}, {"process", process}, {"generations", plan->chosen.size()},
-                                    {"bytes", static_cast<std::int64_t>(merged.bytes)}, {"left", sandbox->record.layers.size()}});
+  if (auto tidied = co_await parts_.disk.run(tidy); !tidied)
+    log::warn("sandbox.files_left", {{"sandbox", before.id}, {"error", tidied.error()}});
+  log::info("sandbox.disk_merged", {{"sandbox", before.id},
+                                    {"process", process},
+                                    {"generations", plan->chosen.size()},
+                                    {"bytes", static_cast<std::int64_t>(merged.bytes)},
+                                    {"left", sandbox->record.layers.size()}});
   co_return Result<>{};
 }
 

@@ -60,13 +60,16 @@ Task<Running> run(std::shared_ptr<wire::AgentClient> agent, wire::ProcessSpec sp
 
 Result<> judge(const std::optional<wire::ProcessExit>& exit, const std::string& words, std::string_view where) {
   if (exit && exit->code == 0) return {};
-  return fail(ErrorKind::unavailable, "path_not_copied", fmt::format("tar {} failed: {}", where, printable(words, 300)), "look for a full disk or a path that changes meanwhile");
+  return fail(ErrorKind::unavailable, "path_not_copied", fmt::format("tar {} failed: {}", where, printable(words, 300)),
+              "look for a full disk or a path that changes meanwhile");
 }
 
 // Everything that the packing end writes goes into the unpacking end, at the pace of the slower one.
 Task<> copy_path(std::shared_ptr<wire::AgentClient> from, std::shared_ptr<wire::AgentClient> to, Ends ends) {
   wire::ProcessSpec unpack, pack;
-  unpack.argv = {"sh", "-c", R"(mkdir -p -- "$1" && exec tar --extract --file=- --numeric-owner --xattrs --preserve-permissions --directory="$1")", "sh", ends.into};
+  unpack.argv = {"sh", "-c",
+                 R"(mkdir -p -- "$1" && exec tar --extract --file=- --numeric-owner --xattrs --preserve-permissions --directory="$1")",
+                 "sh", ends.into};
   unpack.stdin_open = true;
   pack.argv = {"tar", "--create", "--file=-", "--numeric-owner", "--xattrs", "--directory=" + ends.folder, "--", ends.name};
   for (wire::ProcessSpec* one : {&unpack, &pack}) {
@@ -122,8 +125,10 @@ Task<Machine> Sandboxes::helper_machine(std::shared_ptr<const Checkpoint> from, 
   const auto path = folder / "disk.qcow2";
   auto file = co_await new_generation(path, base);
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
-  if (file) machine = co_await booted_machine(record, folder, vm, spans);
-  else machine = fail(std::move(file).error());
+  if (file)
+    machine = co_await booted_machine(record, folder, vm, spans);
+  else
+    machine = fail(std::move(file).error());
   if (!machine) {
     auto remove = [this, vm] { return parts_.records.remove_pool_folder(vm); };
     (void)co_await parts_.disk.run(remove);
@@ -133,7 +138,8 @@ Task<Machine> Sandboxes::helper_machine(std::shared_ptr<const Checkpoint> from, 
   const Identity nobody{vm, "helper", std::string(32, '0'), {}, 1};
   auto activated = co_await parts_.machines.activate(*machine, nobody, spans);
   if (activated) co_return machine;
-  if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(*machine)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   co_return fail(std::move(activated).error());
 }
 
@@ -148,7 +154,8 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
   auto open = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
   CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
   const auto from = std::make_shared<const Checkpoint>(std::move(opened));
-  if (from->manifest.sandbox != id) co_return fail(ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "name one of its own");
+  if (from->manifest.sandbox != id)
+    co_return fail(ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "name one of its own");
   auto hold = [this, tenant, from] { return parts_.vault.hold(tenant, from->record.layers, nullptr); };
   CO_TRY(const auto lease, co_await parts_.disk.run(hold));
   CO_TRY(Machine helper, co_await helper_machine(from, spans));
@@ -156,7 +163,8 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
 
   auto looking = look_for(helper.agent, wanted);
   Result<> done = co_await ask_agent(helper, std::move(looking), kLookLimit, "look for the path");
-  if (!done && done.error().kind == ErrorKind::not_found) done = fail(ErrorKind::not_found, "path_not_found", fmt::format("{} is not in it", printable(wanted, 200)), "look at another snapshot");
+  if (!done && done.error().kind == ErrorKind::not_found)
+    done = fail(ErrorKind::not_found, "path_not_found", fmt::format("{} is not in it", printable(wanted, 200)), "look at another snapshot");
   Result<std::shared_ptr<wire::AgentClient>> agent = sandbox->agent();  // it may have gone to rest while the helper booted
   if (done && !agent) done = fail(agent.error());
   if (done) {
@@ -165,7 +173,8 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
     auto copying = copy_path(helper.agent, *agent, ends);
     done = co_await ask_agent(helper, std::move(copying), kCopyLimit, "copy the path");
   }
-  if (auto gone = co_await parts_.machines.destroy(std::move(helper)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(helper)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   if (!done) co_return fail(std::move(done).error());
   log::info("sandbox.path_restored", {{"sandbox", id}, {"checkpoint", checkpoint}, {"vm", vm}});
   co_return Done{sandbox->record, spans.take()};

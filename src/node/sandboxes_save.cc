@@ -51,11 +51,13 @@ Task<> Sandboxes::give_up_machine(std::shared_ptr<Sandbox> sandbox, bool in_orde
   if (in_order)
     if (auto closed = co_await machine.vm->close(); !closed) log::warn("vm.close_failed", {{"vm", vm}, {"error", closed.error()}});
   // What cannot be destroyed now is tried again in the background.
-  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+  if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone)
+    log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
   const auto folder = parts_.records.folder(sandbox->record.id);
   const auto disks = sandbox->record.disks;
   auto tidy = [this, folder, disks] { return parts_.vault.tidy(folder, disks); };
-  if (auto tidied = co_await parts_.disk.run(tidy); !tidied) log::warn("sandbox.files_left", {{"sandbox", sandbox->record.id}, {"error", tidied.error()}});
+  if (auto tidied = co_await parts_.disk.run(tidy); !tidied)
+    log::warn("sandbox.files_left", {{"sandbox", sandbox->record.id}, {"error", tidied.error()}});
   co_return Result<>{};
 }
 
@@ -225,7 +227,8 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
   sandbox->saved_memory = memory;
   if (!saved.empty()) {
     auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
-    if (auto gone = co_await parts_.disk.run(forget); !gone) log::warn("sandbox.saved_left", {{"sandbox", done->record.id}, {"error", gone.error()}});
+    if (auto gone = co_await parts_.disk.run(forget); !gone)
+      log::warn("sandbox.saved_left", {{"sandbox", done->record.id}, {"error", gone.error()}});
   }
   co_return done;
 }
@@ -237,7 +240,8 @@ Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord 
     const Spans::Step step(spans, "record");
     auto stored = co_await store(changed);
     if (!stored) {
-      if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone) log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
+      if (auto gone = co_await parts_.machines.destroy(std::move(machine)); !gone)
+        log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});
       co_return fail(std::move(stored).error());
     }
   }

@@ -62,10 +62,14 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   if (!sandbox->machine) {
     const auto disks = record.disks;
     auto tidy = [this, folder, disks] { return parts_.vault.tidy(folder, disks); };
-    if (auto tidied = co_await parts_.disk.run(tidy); !tidied) log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
+    if (auto tidied = co_await parts_.disk.run(tidy); !tidied)
+      log::warn("sandbox.files_left", {{"sandbox", id}, {"error", tidied.error()}});
   }
   if (order->automatic) parts_.events.publish("sandbox_snapshot", id, made);
-  log::info("sandbox.snapshot", {{"sandbox", id}, {"snapshot", made}, {"automatic", order->automatic ? "yes" : "no"}, {"bytes", static_cast<std::int64_t>(kept.own_bytes)}});
+  log::info("sandbox.snapshot", {{"sandbox", id},
+                                 {"snapshot", made},
+                                 {"automatic", order->automatic ? "yes" : "no"},
+                                 {"bytes", static_cast<std::int64_t>(kept.own_bytes)}});
   co_return Done{record, spans.take()};
 }
 
@@ -77,7 +81,8 @@ std::int64_t Sandboxes::disk_mark(const std::string& id) const {
 }
 
 // Boots a VM on the snapshot's disk beside the one that there is, then puts it in its place.
-Task<Done> Sandboxes::restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, std::shared_ptr<const Checkpoint> from, Spans& spans) {
+Task<Done> Sandboxes::restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, std::shared_ptr<const Checkpoint> from,
+                                   Spans& spans) {
   const SandboxRecord record = sandbox->record;
   CO_TRY(const BasePtr base, co_await base_of(from->record));
   const std::string vm = new_id(), generation = "disk-" + new_id(), id = record.id, tenant = record.tenant;
@@ -99,8 +104,10 @@ Task<Done> Sandboxes::restore_disk(std::shared_ptr<Sandbox> sandbox, SandboxReco
   auto remove = [path]() -> Result<> { return remove_tree(path); };
   auto file = co_await new_generation(path, base);
   Result<Machine> machine = fail(ErrorKind::internal, "no_machine", "");
-  if (file) machine = co_await booted_machine(changed, folder, vm, spans);
-  else machine = fail(std::move(file).error());
+  if (file)
+    machine = co_await booted_machine(changed, folder, vm, spans);
+  else
+    machine = fail(std::move(file).error());
   if (!machine) {
     (void)co_await parts_.disk.run(remove);
     co_return fail(std::move(machine).error());

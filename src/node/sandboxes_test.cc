@@ -17,7 +17,8 @@ using namespace testing;  // NOLINT
 class FakeBases : public BaseSource {
  public:
   Task<tmpl::Release> resolve(const std::string& reference) override {
-    if (reference != "base" && !reference.empty() && !reference.starts_with("sha256:")) co_return fail(ErrorKind::not_found, "template_not_found", "no such template");
+    if (reference != "base" && !reference.empty() && !reference.starts_with("sha256:"))
+      co_return fail(ErrorKind::not_found, "template_not_found", "no such template");
     co_return tmpl::Release{};
   }
   Task<std::shared_ptr<const tmpl::Base>> base(const tmpl::Release&, const WantedSize&) override {
@@ -81,7 +82,9 @@ struct World {
     r.env = {{"A", "1"}};
     return r;
   }
-  std::size_t folders() const { return records.sandboxes().value().size() + records.pool().value().size() + records.trash().value().size(); }
+  std::size_t folders() const {
+    return records.sandboxes().value().size() + records.pool().value().size() + records.trash().value().size();
+  }
 };
 
 struct SandboxesTest : ::testing::Test {
@@ -96,8 +99,11 @@ struct SandboxesTest : ::testing::Test {
           co_await body(w);
           done = true;
         }(world, test, finished),
-        [](std::exception_ptr e) { if (e) std::rethrow_exception(e); });
-    while (!finished && loop.run_one() > 0) {}
+        [](std::exception_ptr e) {
+          if (e) std::rethrow_exception(e);
+        });
+    while (!finished && loop.run_one() > 0) {
+    }
     loop.stop();
   }
 };
@@ -500,7 +506,8 @@ TEST_F(SandboxesTest, ACheckpointIsRecordedBehindItsManifestAndTheGuestGoesOn) {
     }
     EXPECT_EQ(life.content(), "ab");
     for (const std::string& name : life.files()) EXPECT_FALSE(name.starts_with(".")) << name;
-    EXPECT_EQ((co_await w.sandboxes->checkpoint(life.id, "op " + life.last, life.last, ""))->record.checkpoint, life.last) << "the same again";
+    EXPECT_EQ((co_await w.sandboxes->checkpoint(life.id, "op " + life.last, life.last, ""))->record.checkpoint, life.last)
+        << "the same again";
   });
 }
 
@@ -510,12 +517,16 @@ TEST_F(SandboxesTest, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoMan
     co_await life.begin();
     life.write("a");
     for (const std::string step : {"capture", "switch", "resume", "activate"}) {
-      if (step == "switch") life.vm().failing_switches_ = 1;
-      else w.machines.failing_[step] = 1;
+      if (step == "switch")
+        life.vm().failing_switches_ = 1;
+      else
+        w.machines.failing_[step] = 1;
       const auto refused = co_await life.checkpoint();
       EXPECT_EQ(refused.error().code, step + "_failed");
       EXPECT_EQ(life.record().state, SandboxState::running) << step;
-      if (step == "capture" || step == "switch") { EXPECT_EQ(life.vm().state(), vmm::VmState::running) << step; }
+      if (step == "capture" || step == "switch") {
+        EXPECT_EQ(life.vm().state(), vmm::VmState::running) << step;
+      }
       EXPECT_EQ(w.vault->open("acme", life.last).error().code, "checkpoint_unknown") << step;
       EXPECT_EQ(w.records.sandboxes().value().at(0).record->checkpoint, "") << step;
     }
@@ -570,7 +581,8 @@ TEST_F(SandboxesTest, ASwitchThatFailedLeavesTheDiskAsItWas) {
   });
 }
 
-// Cut off between the record and the switch, or behind it: nobody knows what the VM writes to, so nothing of it is frozen before the next switch.
+// Cut off between the record and the switch, or behind it: nobody knows what the VM writes to, so nothing of it is frozen before the next
+// switch.
 TEST_F(SandboxesTest, AfterARestartNothingIsFrozenThatTheVmMayStillWrite) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

@@ -15,12 +15,15 @@ constexpr auto kSetLimit = std::chrono::seconds(10);
 Result<> merge(std::map<std::string, std::string>& env, const std::map<std::string, std::optional<std::string>>& changes) {
   std::size_t bytes = 0;
   for (const auto& [name, value] : changes) {
-    if (value) env[name] = *value;
-    else env.erase(name);
+    if (value)
+      env[name] = *value;
+    else
+      env.erase(name);
   }
   for (const auto& [name, value] : env) bytes += name.size() + value.size();
   if (env.size() <= kMostNames && bytes <= kMostBytes) return {};
-  return fail(ErrorKind::invalid_argument, "invalid_field", fmt::format("env must have at most {} names and {} kB in all, with those that are there", kMostNames, kMostBytes >> 10),
+  return fail(ErrorKind::invalid_argument, "invalid_field",
+              fmt::format("env must have at most {} names and {} kB in all, with those that are there", kMostNames, kMostBytes >> 10),
               "take some out: give them null");
 }
 
@@ -39,11 +42,13 @@ Task<Done> Sandboxes::update(std::string id, std::string operation, SandboxChang
   changed.size.memory_mib = changes.memory_mib.value_or(record.size.memory_mib);
   const bool boots_next = record.state == SandboxState::stopped || record.state == SandboxState::ended;
   if (changed.size != record.size && !boots_next)
-    co_return fail(ErrorKind::conflict, "size_in_memory", fmt::format("the sandbox is {}: what is in its memory has the size that it has", to_string(record.state)),
+    co_return fail(ErrorKind::conflict, "size_in_memory",
+                   fmt::format("the sandbox is {}: what is in its memory has the size that it has", to_string(record.state)),
                    "stop it first; it then starts from its disk with the new size");
   CO_TRY_VOID(co_await store(changed));
   if (record.state == SandboxState::running && changed.env != record.env) {
-    auto told = co_await ask_agent(sandbox->machine, sandbox->machine.agent->set_environment(changed.env), kSetLimit, "take its environment");
+    auto told =
+        co_await ask_agent(sandbox->machine, sandbox->machine.agent->set_environment(changed.env), kSetLimit, "take its environment");
     // An agent of an earlier version, out of a checkpoint, gets it with its next load.
     if (!told && told.error().kind != ErrorKind::not_found) {
       if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", id}, {"error", back.error()}});

@@ -26,7 +26,8 @@ std::string inherited_session(std::string_view sandbox, std::string_view session
 
 Result<> SessionTable::add(const std::string& session, std::uint32_t process) {
   if (sessions_.size() >= kMostSessions)
-    return fail(ErrorKind::resource_exhausted, "too_many_sessions", "the sandbox has too many command sessions", "end some of its commands");
+    return fail(ErrorKind::resource_exhausted, "too_many_sessions", "the sandbox has too many command sessions",
+                "end some of its commands");
   Session& entry = sessions_[session];
   entry.process = process;
   highest_ = std::max<std::uint64_t>(highest_, process);

@@ -14,14 +14,16 @@ namespace space::node {
 
 using RunningVms = std::map<std::string, std::string>;  // tenant by VM
 
-// Weight of each VM, 1 to wire::kWholeCpuWeight. The number of a tenant's VMs is taken up to a power of two, so that one more rarely changes all.
+// Weight of each VM, 1 to wire::kWholeCpuWeight. The number of a tenant's VMs is taken up to a power of two, so that one more rarely
+// changes all.
 std::map<std::string, std::uint32_t> fair_weights(const RunningVms& running);
 
 // Knows what runs and what the warden was told of it. For node's loop, which it outlives.
 class FairShares {
  public:
   using Tell = std::function<void(const std::string& vm, std::uint32_t weight)>;  // called on the pool
-  FairShares(asio::any_io_executor executor, BlockingPool& pool, Tell tell, std::chrono::milliseconds settle = std::chrono::milliseconds(500))
+  FairShares(asio::any_io_executor executor, BlockingPool& pool, Tell tell,
+             std::chrono::milliseconds settle = std::chrono::milliseconds(500))
       : executor_(std::move(executor)), pool_(pool), tell_(std::move(tell)), settle_(settle) {}
 
   // `vm` runs from now on, for `tenant`. It is told its weight at once, unless that is what it still has from a moment ago (a checkpoint's

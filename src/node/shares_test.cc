@@ -27,10 +27,13 @@ TEST(FairShares, WhoComesIsToldAtOnceAndTheOthersOnceForAll) {
   BlockingPool pool(1);
   std::mutex mutex;
   std::vector<std::pair<std::string, std::uint32_t>> told;
-  FairShares shares(loop.get_executor(), pool, [&](const std::string& vm, std::uint32_t weight) {
-    const std::lock_guard lock(mutex);
-    told.emplace_back(vm, weight);
-  }, milliseconds(20));
+  FairShares shares(
+      loop.get_executor(), pool,
+      [&](const std::string& vm, std::uint32_t weight) {
+        const std::lock_guard lock(mutex);
+        told.emplace_back(vm, weight);
+      },
+      milliseconds(20));
   shares.join("a", "t");
   shares.join("b", "t");
   shares.join("c", "t");

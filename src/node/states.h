@@ -13,30 +13,30 @@ namespace space::node {
 enum class SandboxState {
   creating,  // no answer has been given yet; nothing of it survives a restart of node
   running,
-  paused,    // in memory, vCPUs stopped
-  suspended, // in storage: memory, devices and disk; no VMM
-  stopped,   // its disk alone; no VMM
-  ended,     // its VMM is gone; record and disk wait for the delete
+  paused,     // in memory, vCPUs stopped
+  suspended,  // in storage: memory, devices and disk; no VMM
+  stopped,    // its disk alone; no VMM
+  ended,      // its VMM is gone; record and disk wait for the delete
   deleting,
-  deleted,   // never stored: the record is gone
+  deleted,  // never stored: the record is gone
 };
 
 enum class SandboxEvent {
-  created,    // the agent took the identity and the record is durable
-  failed,     // a create that did not work out, or was overtaken by a delete
+  created,  // the agent took the identity and the record is durable
+  failed,   // a create that did not work out, or was overtaken by a delete
   pause,
   resume,
   suspend,
   stop,
-  wake,       // resume, restore from storage, or start from the disk: whichever the state asks for
-  start,      // from the disk: memory is given up
+  wake,   // resume, restore from storage, or start from the disk: whichever the state asks for
+  start,  // from the disk: memory is given up
   checkpoint,
-  snapshot,   // of its disk alone
-  restore,    // back to a checkpoint or snapshot of its own
-  update,     // settings
-  vmm_gone,   // the VMM process ended, or was not there after a restart
+  snapshot,  // of its disk alone
+  restore,   // back to a checkpoint or snapshot of its own
+  update,    // settings
+  vmm_gone,  // the VMM process ended, or was not there after a restart
   remove,
-  removed,    // nothing of it is left
+  removed,  // nothing of it is left
 };
 
 struct Transition {

@@ -90,7 +90,9 @@ class FakeMachines : public Machines {
     last_end_ = machine.on_end;
     co_return machine;
   }
-  Task<> load_saved(Machine& machine, std::uint64_t, SavedState, Spans&) override { co_return co_await step("load_saved", machine, vmm::VmState::paused); }
+  Task<> load_saved(Machine& machine, std::uint64_t, SavedState, Spans&) override {
+    co_return co_await step("load_saved", machine, vmm::VmState::paused);
+  }
   Task<> boot(Machine& machine, Spans&) override { co_return co_await step("boot", machine, vmm::VmState::running); }
   Task<Capture> prepare_capture(Machine&, std::uint64_t, Spans&) override {
     Capture capture;

@@ -17,7 +17,7 @@ std::string joined(std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) message += fmt::format("{}:{}", part.size(), part);
   return message;
 }
-}
+}  // namespace
 
 Result<TokenKey> TokenKey::open(const std::filesystem::path& file) {
   auto text = read_file(file, 256);
@@ -34,7 +34,8 @@ Result<TokenKey> TokenKey::open(const std::filesystem::path& file) {
   while (text->ends_with('\n')) text->pop_back();
   auto key = hex_decode(*text);
   if (!key || key->size() != kKeyBytes)
-    return fail(ErrorKind::corrupt, "token_key_unreadable", fmt::format("{} holds no key", file.string()), "remove it: tokens that clients hold then become invalid");
+    return fail(ErrorKind::corrupt, "token_key_unreadable", fmt::format("{} holds no key", file.string()),
+                "remove it: tokens that clients hold then become invalid");
   const WipeAtEnd decoded(*key);
   return TokenKey(Secret(*key));
 }

@@ -1,5 +1,6 @@
 // The tokens that a client holds for a sandbox, made with one key of this node. Those for its ports are the same for the whole life of a
-// sandbox, over pause, suspend and restarts, and others for every sandbox. Nothing is stored but the key (<data>/node/token.key, mode 0600).
+// sandbox, over pause, suspend and restarts, and others for every sandbox. Nothing is stored but the key (<data>/node/token.key, mode
+// 0600).
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,8 @@ TEST_F(AttachTokenTest, EveryChangeOfItIsNoticed) {
     changed[i] = changed[i] == 'A' ? 'B' : 'A';
     EXPECT_EQ(code(key, record, session, changed), "token_invalid") << i;
   }
-  for (const std::string& bad : {std::string(), std::string("at_"), token.substr(3), token.substr(0, token.size() - 4), token + "AAAA", "at_" + std::string(43, 'A'), "at_" + std::string(4096, 'A')})
+  for (const std::string& bad : {std::string(), std::string("at_"), token.substr(3), token.substr(0, token.size() - 4), token + "AAAA",
+                                 "at_" + std::string(43, 'A'), "at_" + std::string(4096, 'A')})
     EXPECT_EQ(code(key, record, session, bad), "token_invalid") << bad;
 }
 

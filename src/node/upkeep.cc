@@ -22,7 +22,8 @@ Task<std::vector<tmpl::Need>> all_needs(const Sandboxes& sandboxes, Vault& vault
   }
   for (const SandboxRecord& record : sandboxes.list()) {
     if (record.end_reason == "record_unreadable")
-      co_return fail(ErrorKind::corrupt, "record_unreadable", "the record of sandbox " + record.id + " cannot be read: what it needs is not known", "delete that sandbox");
+      co_return fail(ErrorKind::corrupt, "record_unreadable",
+                     "the record of sandbox " + record.id + " cannot be read: what it needs is not known", "delete that sandbox");
     needs.push_back({"sandbox", record.id, std::string(to_string(record.state)), record.template_digest, record.base_key});
   }
   co_return needs;
@@ -31,17 +32,22 @@ Task<std::vector<tmpl::Need>> all_needs(const Sandboxes& sandboxes, Vault& vault
 void add_bases(json::object& release, const std::vector<tmpl::BaseStatus>& bases) {
   json::array all;
   for (const tmpl::BaseStatus& base : bases) {
-    json::object one{{"cpus", base.size.cpus}, {"memory_mib", base.size.memory_mib}, {"disk_mib", base.size.disk_mib}, {"state", tmpl::to_string(base.state)}};
-    if (base.state == tmpl::BaseStatus::State::making) one["progress"] = json::object{{"step", base.step}, {"done", base.done}, {"of", base.of}};
-    if (base.state == tmpl::BaseStatus::State::failed && base.error) one["error"] = json::object{{"code", base.error->code}, {"detail", base.error->message}};
+    json::object one{{"cpus", base.size.cpus},
+                     {"memory_mib", base.size.memory_mib},
+                     {"disk_mib", base.size.disk_mib},
+                     {"state", tmpl::to_string(base.state)}};
+    if (base.state == tmpl::BaseStatus::State::making)
+      one["progress"] = json::object{{"step", base.step}, {"done", base.done}, {"of", base.of}};
+    if (base.state == tmpl::BaseStatus::State::failed && base.error)
+      one["error"] = json::object{{"code", base.error->code}, {"detail", base.error->message}};
     all.push_back(std::move(one));
   }
   if (!bases.empty()) release["base"] = tmpl::to_string(bases.front().state);
   release["bases"] = std::move(all);
 }
 
-asio::awaitable<void> prune_bases(tmpl::BaseImages& images, const Sandboxes& sandboxes, Vault& vault, const tmpl::TemplateStore& templates, BlockingPool& disk,
-                                  const bool& stopping) {
+asio::awaitable<void> prune_bases(tmpl::BaseImages& images, const Sandboxes& sandboxes, Vault& vault, const tmpl::TemplateStore& templates,
+                                  BlockingPool& disk, const bool& stopping) {
   for (int looks = kLooksBetween - 1; !stopping; ++looks) {
     co_await sleep_for(kLook);
     if (stopping || looks < kLooksBetween) continue;

@@ -17,7 +17,7 @@ void add_bases(json::object& release, const std::vector<tmpl::BaseStatus>& bases
 
 // Bases that no create would get any more and that nobody needs go, some seconds after the start and whenever something may have
 // changed that. For a bases folder that no other server uses. Runs until `stopping`.
-asio::awaitable<void> prune_bases(tmpl::BaseImages& images, const Sandboxes& sandboxes, Vault& vault, const tmpl::TemplateStore& templates, BlockingPool& disk,
-                                  const bool& stopping);
+asio::awaitable<void> prune_bases(tmpl::BaseImages& images, const Sandboxes& sandboxes, Vault& vault, const tmpl::TemplateStore& templates,
+                                  BlockingPool& disk, const bool& stopping);
 
 }  // namespace space::node

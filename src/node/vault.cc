@@ -169,7 +169,9 @@ Result<std::vector<std::shared_ptr<const Checkpoint>>> Vault::list(const std::st
     const std::scoped_lock hold(mutex_);
     outlines_[tenant] = std::move(found);
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return std::tie(a->manifest.created_ms, a->manifest.id) < std::tie(b->manifest.created_ms, b->manifest.id); });
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::tie(a->manifest.created_ms, a->manifest.id) < std::tie(b->manifest.created_ms, b->manifest.id);
+  });
   return all;
 }
 
@@ -180,8 +182,10 @@ Result<std::vector<std::shared_ptr<const Checkpoint>>> Vault::everything() {
     TRY(const auto ids, store_->manifests(tenant));
     for (const std::string& id : ids) {
       auto found = outline(tenant, id);
-      if (found) all.push_back(std::move(*found));
-      else if (found.error().code != "checkpoint_unknown") return fail(std::move(found).error());  // that one has gone meanwhile
+      if (found)
+        all.push_back(std::move(*found));
+      else if (found.error().code != "checkpoint_unknown")
+        return fail(std::move(found).error());  // that one has gone meanwhile
     }
   }
   return all;
@@ -198,8 +202,10 @@ void Vault::collect() {
   if (!tenants) log::error("store.unreadable", {{"error", tenants.error()}});
   for (const std::string& tenant : tenants ? *tenants : std::vector<std::string>{}) {
     const auto found = snapshot::collect_garbage(*store_, key_, tenant);
-    if (!found) log::error("store.not_collected", {{"tenant", tenant}, {"error", found.error()}});
-    else if (found->removed_bytes > 0) log::info("store.collected", {{"tenant", tenant}, {"bytes", static_cast<std::int64_t>(found->removed_bytes)}});
+    if (!found)
+      log::error("store.not_collected", {{"tenant", tenant}, {"error", found.error()}});
+    else if (found->removed_bytes > 0)
+      log::info("store.collected", {{"tenant", tenant}, {"bytes", static_cast<std::int64_t>(found->removed_bytes)}});
   }
 }
 
@@ -240,7 +246,9 @@ Result<SavedState> Vault::saved(const std::string& tenant, const snapshot::Manif
   if (!state.devices) return fail_errno(errno, "make a memory file");
   TRY_VOID(write_all(state.devices, devices));
   auto memory = std::make_shared<const snapshot::MemoryState>(*manifest.memory);
-  state.write_pages = [this, tenant, memory](const snapshot::GuestMemory& into) { return snapshot::load_memory(*store_, tenant, *memory, into); };
+  state.write_pages = [this, tenant, memory](const snapshot::GuestMemory& into) {
+    return snapshot::load_memory(*store_, tenant, *memory, into);
+  };
   return state;
 }
 
@@ -249,7 +257,8 @@ Result<std::string> Vault::gateway_state(const std::string& tenant, const snapsh
   return snapshot::read_blob(*store_, tenant, *manifest.gateway_state, kMostGatewayState);
 }
 
-Result<std::unique_ptr<snapshot::Lease>> Vault::hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory) {
+Result<std::unique_ptr<snapshot::Lease>> Vault::hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers,
+                                                     const snapshot::MemoryState* memory) {
   TRY(auto lease, store_->lease(tenant));
   for (const snapshot::BlobRef& layer : layers) TRY_VOID(lease->keep(layer));
   if (memory)
@@ -282,7 +291,8 @@ Result<> Vault::tidy_thawed(const fs::path& folder, const std::vector<std::strin
   TRY(const auto names, list_directory(folder));
   for (const std::string& name : names) {
     if (!is_disk_name(name) || std::find(keep.begin(), keep.end(), name) != keep.end()) continue;
-    if (::unlink((folder / name).c_str()) != 0 && errno != ENOENT && errno != EPERM) return fail_errno(errno, "remove a generation of a disk");
+    if (::unlink((folder / name).c_str()) != 0 && errno != ENOENT && errno != EPERM)
+      return fail_errno(errno, "remove a generation of a disk");
   }
   return {};
 }

@@ -30,15 +30,15 @@ class Vault {
 
   struct Order {
     snapshot::CheckpointKind kind = snapshot::CheckpointKind::checkpoint;
-    std::string id;                     // of the manifest to be
+    std::string id;  // of the manifest to be
     std::string name;
     bool automatic = false;
-    SandboxRecord record;               // as the sandbox is to be found again; its layers are the frozen part of the disk
+    SandboxRecord record;  // as the sandbox is to be found again; its layers are the frozen part of the disk
     std::string vmm_build;
-    std::vector<std::filesystem::path> disks;  // generations above the layers that are to be frozen now, bottom to top
-    const Fd* memory_base = nullptr;    // the image that the VM maps, nullptr for nothing; outlives the call
+    std::vector<std::filesystem::path> disks;             // generations above the layers that are to be frozen now, bottom to top
+    const Fd* memory_base = nullptr;                      // the image that the VM maps, nullptr for nothing; outlives the call
     std::shared_ptr<const snapshot::MemoryState> parent;  // the VM's memory at its last checkpoint or load
-    std::string gateway_state;          // Machines::gateway_state; for publish() alone
+    std::string gateway_state;                            // Machines::gateway_state; for publish() alone
     std::int64_t now_ms = 0;
   };
   struct Kept {
@@ -80,7 +80,8 @@ class Vault {
   Result<SavedState> saved(const std::string& tenant, const snapshot::Manifest& manifest);
   Result<std::string> gateway_state(const std::string& tenant, const snapshot::Manifest& manifest);  // "" when it has none
   // Keeps the blobs that a live sandbox stands on, whatever becomes of the checkpoints that named them.
-  Result<std::unique_ptr<snapshot::Lease>> hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers, const snapshot::MemoryState* memory);
+  Result<std::unique_ptr<snapshot::Lease>> hold(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers,
+                                                const snapshot::MemoryState* memory);
 
   // Removes files of a folder that are generations of a disk and not in `keep`. They may be frozen, and stay so under the store's
   // name. The VM that wrote them is gone.
@@ -91,8 +92,8 @@ class Vault {
   // Removes blobs that no manifest names and no lease holds, of every tenant. What goes wrong with one tenant is logged.
   void collect();
   void garbage_left() { garbage_ = true; }
-  bool has_grown() { return grown_.exchange(false); }  // something was kept since the last question
-  std::uint64_t forgotten() const { return forgotten_; }  // how many checkpoints were
+  bool has_grown() { return grown_.exchange(false); }      // something was kept since the last question
+  std::uint64_t forgotten() const { return forgotten_; }   // how many checkpoints were
   bool has_garbage() { return garbage_.exchange(false); }  // something was forgotten since the last question
 
  private:
@@ -109,7 +110,7 @@ class Vault {
   std::atomic<bool> garbage_{true};  // an earlier process may have left some
   std::mutex mutex_;
   std::map<std::string, std::map<std::string, std::shared_ptr<const Checkpoint>>> outlines_;  // by tenant and id
-  std::mutex checking_;  // held while layers are read, so that several forks read them once
+  std::mutex checking_;                                  // held while layers are read, so that several forks read them once
   std::set<std::pair<std::string, std::string>> sound_;  // tenant and digest of layers that were found right, or written, by this process
 };
 

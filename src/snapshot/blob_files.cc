@@ -63,7 +63,8 @@ Result<Fd> BlobFiles::fetch(const std::string& tenant, const BlobRef& blob, cons
       at += part.size();
     }
     if (::ftruncate(file.get(), static_cast<off_t>(blob.bytes)) != 0) return fail_errno(errno, "size a fetched blob");
-    if (digest_name(hash.finish()) != blob.digest) return fail(ErrorKind::corrupt, "blob_corrupt", "the blob " + blob.digest + " is not what its name says", "restore it from a backup");
+    if (digest_name(hash.finish()) != blob.digest)
+      return fail(ErrorKind::corrupt, "blob_corrupt", "the blob " + blob.digest + " is not what its name says", "restore it from a backup");
     if (::rename(aside.c_str(), path.c_str()) != 0) return fail_errno(errno, "name a fetched blob");
     return open_file(path, O_RDONLY | O_NOFOLLOW);
   };
@@ -89,7 +90,9 @@ void BlobFiles::make_room(const fs::path& keep) {
     total += static_cast<std::uint64_t>(st.st_blocks) * 512;
     all.push_back({folder_ / name, st.st_mtim, static_cast<std::uint64_t>(st.st_blocks) * 512});
   }
-  std::sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) { return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec); });
+  std::sort(all.begin(), all.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
   for (const Entry& entry : all) {
     if (total <= limit_) return;
     if (entry.path == keep || ::unlink(entry.path.c_str()) != 0) continue;

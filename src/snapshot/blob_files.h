@@ -15,7 +15,8 @@ namespace space::snapshot {
 class BlobFiles {
  public:
   // `folder` is this object's alone; made when it is first needed. `limit_bytes` of fetched blobs are kept; the newest always is.
-  BlobFiles(BlobStore& store, std::filesystem::path folder, std::uint64_t limit_bytes) : store_(store), folder_(std::move(folder)), limit_(limit_bytes) {}
+  BlobFiles(BlobStore& store, std::filesystem::path folder, std::uint64_t limit_bytes)
+      : store_(store), folder_(std::move(folder)), limit_(limit_bytes) {}
   // Read-only. Blocks, for as long as fetching takes; any thread. blob_missing, blob_truncated, blob_corrupt.
   Result<Fd> open(const std::string& tenant, const BlobRef& blob);
 

@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kStepBytes = 1 << 20;
 
 tl::unexpected<Error> damaged(const BlobRef& blob) {
-  return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} is not what its name says", blob.digest), "restore it from a backup");
+  return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} is not what its name says", blob.digest),
+              "restore it from a backup");
 }
 
 }  // namespace
@@ -24,11 +25,14 @@ bool is_digest(std::string_view text) {
 
 bool is_tenant(std::string_view text) {
   if (text.empty() || text.size() > 64) return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; });
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
 }
 
 Result<std::string> read_blob(BlobStore& store, const std::string& tenant, const BlobRef& blob, std::uint64_t limit) {
-  if (blob.bytes > limit) return fail(ErrorKind::too_large, "blob_too_large", fmt::format("the blob {} has more than {} bytes", blob.digest, limit));
+  if (blob.bytes > limit)
+    return fail(ErrorKind::too_large, "blob_too_large", fmt::format("the blob {} has more than {} bytes", blob.digest, limit));
   std::string bytes(blob.bytes, '\0');
   TRY_VOID(store.get(tenant, blob, 0, std::as_writable_bytes(std::span(bytes))));
   if (digest_name(sha256(std::string_view(bytes))) != blob.digest) return damaged(blob);

@@ -20,13 +20,15 @@ namespace {
 // Kernel headers of Debian 12 (6.1) know neither; the values are the kernel's stable interface (include/uapi/linux/fs.h,
 // include/uapi/linux/userfaultfd.h of Linux 6.7).
 struct pm_scan_arg {
-  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask, return_mask;
+  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask, category_anyof_mask,
+      return_mask;
 };
 struct page_region {
   std::uint64_t start, end, categories;
 };
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, pm_scan_arg);
-constexpr std::uint64_t kScanWpMatching = 1, kScanCheckWpAsync = 2, kPageIsWritten = 1 << 1, kPageIsPresent = 1 << 3, kPageIsSwapped = 1 << 4;
+constexpr std::uint64_t kScanWpMatching = 1, kScanCheckWpAsync = 2, kPageIsWritten = 1 << 1, kPageIsPresent = 1 << 3,
+                        kPageIsSwapped = 1 << 4;
 constexpr std::uint64_t kFeatureWpUnpopulated = 1 << 13, kFeatureWpAsync = 1 << 15;
 
 class PagemapScan : public DirtyPages {
@@ -39,7 +41,8 @@ class PagemapScan : public DirtyPages {
     std::array<std::uint64_t, 8192> entries;
     for (std::uint64_t page = 0; page < memory_.pages();) {
       const std::uint64_t count = std::min<std::uint64_t>(entries.size(), memory_.pages() - page);
-      TRY_VOID(pread_all(memory_.pagemap(), std::as_writable_bytes(std::span(entries).first(count)), (memory_.address() / kPageBytes + page) * 8));
+      TRY_VOID(pread_all(memory_.pagemap(), std::as_writable_bytes(std::span(entries).first(count)),
+                         (memory_.address() / kPageBytes + page) * 8));
       for (std::uint64_t i = 0; i < count; ++i) {
         if ((entries[i] & (kPresent | kSwapped)) == 0 || (entries[i] & kShared) != 0) continue;
         if (!set.ranges.empty() && set.ranges.back().first + set.ranges.back().count == page + i) {
@@ -68,8 +71,10 @@ std::vector<PageRange> data_ranges(const Fd& image, std::uint64_t pages) {
     if (hole < 0) break;  // ENXIO: no data from here on
     const std::uint64_t first = static_cast<std::uint64_t>(data) / kPageBytes / kTable * kTable;
     const std::uint64_t last = std::min((static_cast<std::uint64_t>(hole) / kPageBytes + kTable) / kTable * kTable, pages);
-    if (!found.empty() && found.back().first + found.back().count >= first) found.back().count = last - found.back().first;
-    else if (first < last) found.push_back({first, last - first});
+    if (!found.empty() && found.back().first + found.back().count >= first)
+      found.back().count = last - found.back().first;
+    else if (first < last)
+      found.push_back({first, last - first});
     at = static_cast<off_t>(last * kPageBytes);
   }
   return found;
@@ -81,7 +86,8 @@ class WriteTracker : public DirtyPages {
 
   Result<> arm(const Fd* image) {
     const auto refused = [](const char* what) {
-      return fail(ErrorKind::unsupported, "write_tracking", std::string("write tracking does not work here: ") + what + ": " + std::strerror(errno),
+      return fail(ErrorKind::unsupported, "write_tracking",
+                  std::string("write tracking does not work here: ") + what + ": " + std::strerror(errno),
                   "Linux 6.7 or newer has it; checkpoints work without, only slower");
     };
     uffdio_api api{UFFD_API, kFeatureWpAsync | kFeatureWpUnpopulated, 0};
@@ -113,7 +119,8 @@ class WriteTracker : public DirtyPages {
       arg.return_mask = kPageIsWritten;
       const int n = ::ioctl(memory_.pagemap().get(), kPagemapScan, &arg);
       const int error = errno;
-      for (int i = 0; i < n; ++i) found.push_back({(regions[i].start - begin) / kPageBytes, (regions[i].end - regions[i].start) / kPageBytes});
+      for (int i = 0; i < n; ++i)
+        found.push_back({(regions[i].start - begin) / kPageBytes, (regions[i].end - regions[i].start) / kPageBytes});
       if (n < 0) {
         pending_ = merge_ranges(std::move(pending_), found);  // those are protected again: not to be forgotten
         return fail_errno(error, "scan for written pages");
@@ -151,7 +158,8 @@ std::unique_ptr<DirtyPages> watch_writes(const GuestMemory& memory, const Fd& li
     if (packet.fds.size() != 1) return fail(ErrorKind::unsupported, "write_tracking", "the kernel gave the VMM no userfaultfd");
     char target[64] = {};
     (void)!::readlink(("/proc/self/fd/" + std::to_string(packet.fds[0].get())).c_str(), target, sizeof target - 1);
-    if (std::strcmp(target, "anon_inode:[userfaultfd]") != 0) return fail(ErrorKind::corrupt, "write_tracking", "what came is no userfaultfd");
+    if (std::strcmp(target, "anon_inode:[userfaultfd]") != 0)
+      return fail(ErrorKind::corrupt, "write_tracking", "what came is no userfaultfd");
     return track_writes(memory, std::move(packet.fds[0]), image);
   }();
   if (tracked) return std::move(*tracked);

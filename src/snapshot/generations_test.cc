@@ -52,7 +52,8 @@ TEST(Generations, AThousandSnapshotsCopyEachByteAFewDozenTimes) {
     if (disk.size() < most_generations(2)) continue;
     const MergeChoice chosen = choose_merge(disk).value();
     const auto from = disk.begin() + static_cast<std::ptrdiff_t>(chosen.first);
-    const std::uint64_t bytes = std::accumulate(from, disk.end(), std::uint64_t{0}, [](std::uint64_t sum, const BlobRef& one) { return sum + one.bytes; });
+    const std::uint64_t bytes =
+        std::accumulate(from, disk.end(), std::uint64_t{0}, [](std::uint64_t sum, const BlobRef& one) { return sum + one.bytes; });
     copied += bytes;
     disk.erase(from, disk.end());
     disk.push_back({"", bytes});

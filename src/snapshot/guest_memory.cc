@@ -69,10 +69,13 @@ std::optional<std::uint64_t> find_guest_memory(std::string_view maps, std::uint6
 }
 
 Result<GuestMemory> GuestMemory::find(Fd mem, Fd pagemap, const Fd& maps, std::uint64_t bytes) {
-  if (bytes == 0 || bytes % kPageBytes != 0) return fail(ErrorKind::invalid_argument, "invalid_memory_size", "guest memory is a whole number of pages");
+  if (bytes == 0 || bytes % kPageBytes != 0)
+    return fail(ErrorKind::invalid_argument, "invalid_memory_size", "guest memory is a whole number of pages");
   TRY(const std::string text, read_fd(maps, kMapsLimit));
   const auto address = find_guest_memory(text, bytes);
-  if (!address) return fail(ErrorKind::unavailable, "guest_memory_not_found", "the VMM does not have its guest's memory mapped in one piece", "the VM may have ended; see its log");
+  if (!address)
+    return fail(ErrorKind::unavailable, "guest_memory_not_found", "the VMM does not have its guest's memory mapped in one piece",
+                "the VM may have ended; see its log");
   GuestMemory memory;
   memory.mem_ = std::move(mem);
   memory.pagemap_ = std::move(pagemap);
@@ -82,12 +85,14 @@ Result<GuestMemory> GuestMemory::find(Fd mem, Fd pagemap, const Fd& maps, std::u
 }
 
 Result<> GuestMemory::read(std::uint64_t first_page, std::span<std::byte> out) const {
-  if (first_page > pages() || out.size() > bytes_ - first_page * kPageBytes) return fail(ErrorKind::invalid_argument, "outside_guest_memory", "a page outside the guest's memory was asked for");
+  if (first_page > pages() || out.size() > bytes_ - first_page * kPageBytes)
+    return fail(ErrorKind::invalid_argument, "outside_guest_memory", "a page outside the guest's memory was asked for");
   return pread_all(mem_, out, address_ + first_page * kPageBytes);
 }
 
 Result<> GuestMemory::write(std::uint64_t first_page, std::span<const std::byte> bytes) const {
-  if (first_page > pages() || bytes.size() > bytes_ - first_page * kPageBytes) return fail(ErrorKind::invalid_argument, "outside_guest_memory", "a page outside the guest's memory was to be written");
+  if (first_page > pages() || bytes.size() > bytes_ - first_page * kPageBytes)
+    return fail(ErrorKind::invalid_argument, "outside_guest_memory", "a page outside the guest's memory was to be written");
   return pwrite_all(mem_, bytes, address_ + first_page * kPageBytes);
 }
 

@@ -41,7 +41,8 @@ Result<struct stat> find_blob(const fs::path& name, fs::path& file) {
     file = name / kData;
     if (::lstat(file.c_str(), &st) != 0) return fail_errno(errno, "look for a blob");
   }
-  if (!S_ISREG(st.st_mode)) return fail(ErrorKind::corrupt, "blob_corrupt", "something that is not a file lies in place of a blob", "remove it");
+  if (!S_ISREG(st.st_mode))
+    return fail(ErrorKind::corrupt, "blob_corrupt", "something that is not a file lies in place of a blob", "remove it");
   return st;
 }
 
@@ -271,10 +272,13 @@ Result<> LocalBlobStore::refuse(const Tenant& tenant, std::uint64_t more) const 
   if (::statvfs(root_.c_str(), &free) != 0) return fail_errno(errno, "ask for free space");
   const std::uint64_t quota = tenant.quota.value_or(options_.quota_bytes);
   if (quota != 0 && tenant.used + tenant.reserved + more > quota)
-    return fail(ErrorKind::resource_exhausted, "storage_quota", fmt::format("the tenant's checkpoints have {} of {} bytes, and {} more are needed", tenant.used + tenant.reserved, quota, more),
-                "delete checkpoints and snapshots (space checkpoints ls shows what each has of its own), or have the limit raised");
+    return fail(
+        ErrorKind::resource_exhausted, "storage_quota",
+        fmt::format("the tenant's checkpoints have {} of {} bytes, and {} more are needed", tenant.used + tenant.reserved, quota, more),
+        "delete checkpoints and snapshots (space checkpoints ls shows what each has of its own), or have the limit raised");
   if (options_.low_water_bytes != 0 && std::uint64_t{free.f_bavail} * free.f_frsize < options_.low_water_bytes + more)
-    return fail(ErrorKind::insufficient_storage, "store_low_water", "the disk of the store is nearly full", "delete checkpoints, collect garbage, or add space");
+    return fail(ErrorKind::insufficient_storage, "store_low_water", "the disk of the store is nearly full",
+                "delete checkpoints, collect garbage, or add space");
   return {};
 }
 
@@ -307,7 +311,8 @@ Result<> LocalBlobStore::sync_all(const std::string& tenant, const std::vector<F
   return done;
 }
 
-Result<bool> LocalBlobStore::settle(LocalLease& lease, const fs::path& staged, const BlobRef& blob, std::uint64_t stored, std::vector<Fd> written) {
+Result<bool> LocalBlobStore::settle(LocalLease& lease, const fs::path& staged, const BlobRef& blob, std::uint64_t stored,
+                                    std::vector<Fd> written) {
   const std::string& tenant = lease.tenant();
   const fs::path name = folder(tenant, kBlobs) / blob.digest.substr(kPrefix);
   // One that is there is read once more, so that bytes which come again heal what was damaged. It is pinned and stays meanwhile.
@@ -351,14 +356,15 @@ Result<std::unique_ptr<BlobWriter>> LocalBlobStore::create(Lease& lease) {
 
 // The stored blob may be this very file, kept by an attempt before; dropping the second link has thawed it for a moment.
 Result<> LocalBlobStore::freeze_again(const std::string& tenant, const BlobRef& blob, const Fd& file, const FreezeFile& freeze) {
-  struct stat mine {}, kept {};
+  struct stat mine = {}, kept = {};
   TRY(const Fd stored, open_blob(tenant, blob, O_RDONLY));
   if (::fstat(file.get(), &mine) != 0 || ::fstat(stored.get(), &kept) != 0) return fail_errno(errno, "fstat a blob");
   if (mine.st_ino != kept.st_ino || mine.st_dev != kept.st_dev) return {};
   TRY_VOID(freeze(file, true));
   TRY(const Sha256 digest, sha256_of_file(file));
   if (digest_name(digest) == blob.digest) return {};
-  return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} was written to while it was kept", blob.digest), "checkpoint again");
+  return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} was written to while it was kept", blob.digest),
+              "checkpoint again");
 }
 
 Result<BlobRef> LocalBlobStore::put_file(Lease& lease, const Fd& file, const FreezeFile& freeze) {
@@ -422,12 +428,14 @@ Result<Fd> LocalBlobStore::open_blob(const std::string& tenant, const BlobRef& b
   if (!st && st.error().kind == ErrorKind::not_found) return missing(blob.digest);
   if (!st) return fail(st.error());
   if (static_cast<std::uint64_t>(st->st_size) != blob.bytes)
-    return fail(ErrorKind::corrupt, "blob_truncated", fmt::format("the blob {} has {} bytes instead of {}", blob.digest, st->st_size, blob.bytes), "restore it from a backup");
+    return fail(ErrorKind::corrupt, "blob_truncated",
+                fmt::format("the blob {} has {} bytes instead of {}", blob.digest, st->st_size, blob.bytes), "restore it from a backup");
   return open_file(file, flags | O_NOFOLLOW);
 }
 
 Result<> LocalBlobStore::get(const std::string& tenant, const BlobRef& blob, std::uint64_t offset, std::span<std::byte> out) {
-  if (offset > blob.bytes || out.size() > blob.bytes - offset) return fail(ErrorKind::corrupt, "blob_truncated", "more of a blob was asked for than it has");
+  if (offset > blob.bytes || out.size() > blob.bytes - offset)
+    return fail(ErrorKind::corrupt, "blob_truncated", "more of a blob was asked for than it has");
   TRY(const Fd file, open_blob(tenant, blob, O_RDONLY));
   return pread_all(file, out, offset);
 }
@@ -452,7 +460,8 @@ Result<std::vector<BlobRef>> LocalBlobStore::list(const std::string& tenant) {
   for (const std::string& name : *names) {
     fs::path file;
     if (!is_digest("sha256:" + name)) continue;
-    if (const auto st = find_blob(folder(tenant, kBlobs) / name, file)) blobs.push_back({"sha256:" + name, static_cast<std::uint64_t>(st->st_size)});
+    if (const auto st = find_blob(folder(tenant, kBlobs) / name, file))
+      blobs.push_back({"sha256:" + name, static_cast<std::uint64_t>(st->st_size)});
   }
   return blobs;
 }

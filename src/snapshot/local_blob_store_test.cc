@@ -23,7 +23,7 @@ TEST_F(BlobStores, SameBytesAreStoredOnceWithinATenantAndNeverAcross) {
   EXPECT_EQ(put_bytes(*store_, *other, "same bytes").value(), one);
   EXPECT_EQ(files_in(root() / "tenants/acme/blobs"), 1u);
   EXPECT_EQ(files_in(root() / "tenants/other/blobs"), 1u);
-  struct stat a {}, b {};
+  struct stat a = {}, b = {};
   ::stat(blob_path(one).c_str(), &a);
   ::stat(blob_path(one, "other").c_str(), &b);
   EXPECT_NE(a.st_ino, b.st_ino);
@@ -188,7 +188,9 @@ TEST_F(BlobStores, AFullDiskFailsWithAClearErrorAndTheStoreStaysWhole) {
   // In a mount namespace of its own, so that nothing of it stays whatever happens.
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || ::mount("small", small.c_str(), "tmpfs", 0, "size=2m") != 0) ::_exit(77);
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("small", small.c_str(), "tmpfs", 0, "size=2m") != 0)
+      ::_exit(77);
     const auto store = LocalBlobStore::open(small);
     if (!store || !make_checkpoint(**store, key_, "acme", 1)) ::_exit(1);
     const auto full = make_checkpoint(**store, key_, "acme", 2, nullptr, {}, 0, 250);

@@ -26,7 +26,8 @@ constexpr std::uint64_t kMapLimit = 24 + kMostPages * 16;
 constexpr std::size_t kHeadLimit = 160;
 
 tl::unexpected<Error> refused(std::string_view code, std::string_view what) {
-  return fail(ErrorKind::corrupt, code, fmt::format("a checkpoint's manifest is refused: {}", what), "restore the checkpoint from a backup");
+  return fail(ErrorKind::corrupt, code, fmt::format("a checkpoint's manifest is refused: {}", what),
+              "restore the checkpoint from a backup");
 }
 
 constexpr std::string_view kKinds[] = {"checkpoint", "suspend", "file_snapshot"};
@@ -114,7 +115,9 @@ Result<ManifestKey> ManifestKey::open(const std::filesystem::path& file) {
   if (!text) return fail(text.error());
   const WipeAtEnd wiped(*text);
   Sha256 key;
-  if (text->size() != key.size()) return fail(ErrorKind::corrupt, "manifest_key_damaged", fmt::format("{} is not a key of {} bytes", file.string(), key.size()), "restore it from a backup: without it no checkpoint can be used");
+  if (text->size() != key.size())
+    return fail(ErrorKind::corrupt, "manifest_key_damaged", fmt::format("{} is not a key of {} bytes", file.string(), key.size()),
+                "restore it from a backup: without it no checkpoint can be used");
   std::copy_n(as_bytes(*text).begin(), key.size(), key.begin());
   ManifestKey out = of(key);
   wipe(key);
@@ -138,25 +141,30 @@ std::string seal_manifest(const ManifestKey& key, std::string_view body) {
 Result<std::string_view> open_manifest(const ManifestKey& key, std::string_view text) {
   const std::size_t line = text.substr(0, kHeadLimit).find('\n');
   if (!text.starts_with(kWord)) return refused("manifest_damaged", "it does not begin as one");
-  if (line == std::string_view::npos) return text.size() < kHeadLimit ? refused("manifest_truncated", "it ends in its first line") : refused("manifest_damaged", "its first line");
+  if (line == std::string_view::npos)
+    return text.size() < kHeadLimit ? refused("manifest_truncated", "it ends in its first line")
+                                    : refused("manifest_damaged", "its first line");
   std::vector<std::string_view> fields;
-  for (std::string_view rest = text.substr(0, line); ;) {
+  for (std::string_view rest = text.substr(0, line);;) {
     const std::size_t space = rest.find(' ');
     fields.push_back(rest.substr(0, space));
     if (space == std::string_view::npos) break;
     rest.remove_prefix(space + 1);
   }
   if (fields.size() < 2 || fields[0] != kWord) return refused("manifest_damaged", "its first line");
-  if (fields[1] != std::to_string(kFormat)) return refused("manifest_unknown_version", fmt::format("this build reads format {}, this one is of another", kFormat));
+  if (fields[1] != std::to_string(kFormat))
+    return refused("manifest_unknown_version", fmt::format("this build reads format {}, this one is of another", kFormat));
   std::uint64_t length = 0;
   if (fields.size() != 5) return refused("manifest_damaged", "its first line");
   const auto [stop, error] = std::from_chars(fields[3].data(), fields[3].data() + fields[3].size(), length);
-  if (error != std::errc{} || stop != fields[3].data() + fields[3].size() || length > kBodyLimit) return refused("manifest_damaged", "its length");
+  if (error != std::errc{} || stop != fields[3].data() + fields[3].size() || length > kBodyLimit)
+    return refused("manifest_damaged", "its length");
   const std::string_view body = text.substr(line + 1);
   if (body.size() < length) return refused("manifest_truncated", fmt::format("{} of {} bytes are there", body.size(), length));
   if (fields[2] != key.id()) return refused("manifest_other_key", "it was signed with another key: it is not of this node");
   const std::string head(text.substr(0, line - fields[4].size() - 1));
-  if (body.size() != length || !equal_constant_time(key.sign(fmt::format("{}\n{}", head, body)), fields[4])) return refused("manifest_wrong_hmac", "its HMAC is wrong: it was altered");
+  if (body.size() != length || !equal_constant_time(key.sign(fmt::format("{}\n{}", head, body)), fields[4]))
+    return refused("manifest_wrong_hmac", "its HMAC is wrong: it was altered");
   return body;
 }
 
@@ -251,7 +259,8 @@ Result<> publish_manifest(BlobStore& store, Lease& lease, const ManifestKey& key
     }
   }
   const std::string body = write_manifest_body(manifest);
-  const auto again = manifest.tenant == lease.tenant() ? parse_manifest_body(body) : refused("manifest_damaged", "the lease is of another tenant");
+  const auto again =
+      manifest.tenant == lease.tenant() ? parse_manifest_body(body) : refused("manifest_damaged", "the lease is of another tenant");
   if (!again) return fail(ErrorKind::invalid_argument, "manifest_invalid", again.error().message);
   for (const BlobRef& blob : blobs_of(manifest)) TRY_VOID(lease.keep(blob));
   return store.publish(lease, manifest.id, seal_manifest(key, body));
@@ -270,7 +279,8 @@ Result<Manifest> read_manifest(BlobStore& store, const ManifestKey& key, const s
   TRY(Manifest manifest, read_manifest_outline(store, key, tenant, id));
   if (manifest.map_blob) {
     TRY(const std::string map, read_blob(store, tenant, *manifest.map_blob, kMapLimit));
-    TRY(manifest.memory->map, PageMap::decode(map, manifest.memory->map.pages(), static_cast<std::uint32_t>(manifest.memory->layers.size())));
+    TRY(manifest.memory->map,
+        PageMap::decode(map, manifest.memory->map.pages(), static_cast<std::uint32_t>(manifest.memory->layers.size())));
   }
   return manifest;
 }

@@ -27,7 +27,7 @@ class ManifestKey {
   ManifestKey(const ManifestKey&) = default;
   ManifestKey& operator=(const ManifestKey&) = default;
   ~ManifestKey() { wipe(key_); }
-  const std::string& id() const { return id_; }  // 16 hex digits, not secret
+  const std::string& id() const { return id_; }   // 16 hex digits, not secret
   std::string sign(std::string_view body) const;  // hex HMAC
 
  private:
@@ -44,26 +44,26 @@ struct DiskGeneration {
 };
 
 struct Manifest {
-  std::string id;                   // of the checkpoint; a base id
+  std::string id;  // of the checkpoint; a base id
   std::string tenant;
   CheckpointKind kind = CheckpointKind::checkpoint;
-  std::string sandbox;              // that it was taken of
-  std::string lineage;              // shared by everything that descends from one create
-  std::string parent;               // checkpoint id, or empty
-  std::string name;                 // given by the user, may be empty
-  bool automatic = false;           // nobody asked for it: it goes by itself, and with its sandbox
+  std::string sandbox;     // that it was taken of
+  std::string lineage;     // shared by everything that descends from one create
+  std::string parent;      // checkpoint id, or empty
+  std::string name;        // given by the user, may be empty
+  bool automatic = false;  // nobody asked for it: it goes by itself, and with its sandbox
   std::string template_digest;
-  std::string base_key;             // 64 hex
-  std::string vmm_build;            // that wrote the device state
+  std::string base_key;   // 64 hex
+  std::string vmm_build;  // that wrote the device state
   std::uint32_t cpus = 1, memory_mib = 512, disk_mib = 4096;
-  std::int64_t created_ms = 0;      // UTC
-  std::uint64_t own_bytes = 0;      // what this checkpoint added to the store
-  std::optional<MemoryState> memory;       // none for a file snapshot
-  std::optional<BlobRef> device_state;     // with memory, always
-  std::optional<BlobRef> gateway_state;    // opaque here
-  std::vector<DiskGeneration> disk;        // above the base's own disks, bottom to top; at most 64
-  std::string settings;                    // opaque here, at most 256 KiB: node's own record of the sandbox
-  std::optional<BlobRef> map_blob;         // where the page map lies when it is not in the manifest itself; set by publish and read
+  std::int64_t created_ms = 0;           // UTC
+  std::uint64_t own_bytes = 0;           // what this checkpoint added to the store
+  std::optional<MemoryState> memory;     // none for a file snapshot
+  std::optional<BlobRef> device_state;   // with memory, always
+  std::optional<BlobRef> gateway_state;  // opaque here
+  std::vector<DiskGeneration> disk;      // above the base's own disks, bottom to top; at most 64
+  std::string settings;                  // opaque here, at most 256 KiB: node's own record of the sandbox
+  std::optional<BlobRef> map_blob;       // where the page map lies when it is not in the manifest itself; set by publish and read
 };
 
 // Every blob that the checkpoint needs, its page map's included; each once.

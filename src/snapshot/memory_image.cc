@@ -72,13 +72,15 @@ Result<MemoryImage> copy_pages(const Fd& from, std::uint64_t bytes, const Fd& to
 }
 
 tl::unexpected<Error> corrupt(std::string_view what) {
-  return fail(ErrorKind::corrupt, "memory_image_corrupt", fmt::format("a stored memory image is damaged: {}", what), "delete the base; it is made again");
+  return fail(ErrorKind::corrupt, "memory_image_corrupt", fmt::format("a stored memory image is damaged: {}", what),
+              "delete the base; it is made again");
 }
 
 }  // namespace
 
 Result<Fd> new_guest_memory(std::uint64_t bytes) {
-  if (bytes == 0 || bytes % kPageBytes != 0) return fail(ErrorKind::invalid_argument, "invalid_memory_size", "guest memory is a whole number of pages");
+  if (bytes == 0 || bytes % kPageBytes != 0)
+    return fail(ErrorKind::invalid_argument, "invalid_memory_size", "guest memory is a whole number of pages");
   Fd fd(::memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
   if (!fd && errno == EINVAL) fd = Fd(::memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return fail_errno(errno, "make a memory file");
@@ -102,7 +104,8 @@ Result<Fd> load_memory_image(const Fd& file, const MemoryImage& expected) {
   TRY(Fd memory, new_guest_memory(expected.bytes));
   TRY(const MemoryImage found, copy_pages(file, expected.bytes, memory));
   if (found.pages != expected.pages || found.digest != expected.digest) return corrupt("its digest is another one");
-  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) return fail_errno(errno, "seal a memory file");
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
+    return fail_errno(errno, "seal a memory file");
   return memory;
 }
 

@@ -20,7 +20,9 @@ constexpr std::size_t kStepBytes = 1 << 20;
 constexpr std::size_t kCaptureBytes = 128 << 10;
 constexpr std::size_t kManyLayers = 64, kFewLayers = 32;
 
-bool is_zero(std::span<const std::byte> page) { return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0; }
+bool is_zero(std::span<const std::byte> page) {
+  return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0;
+}
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) { return std::memcmp(a.data(), b.data(), kPageBytes) == 0; }
 
 // The content that a page had at the parent, or in the base. Layers are opened when they are first needed.
@@ -66,7 +68,8 @@ std::vector<bool> layers_to_merge(const MemoryState& state) {
 // Takes the pages of one new layer in ascending order and notes in the map where they came to lie.
 class NewLayer {
  public:
-  NewLayer(BlobStore& store, Lease& lease, MemoryState& state) : store_(store), lease_(lease), state_(state), number_(static_cast<std::uint32_t>(state.layers.size())) {}
+  NewLayer(BlobStore& store, Lease& lease, MemoryState& state)
+      : store_(store), lease_(lease), state_(state), number_(static_cast<std::uint32_t>(state.layers.size())) {}
   Result<> add(std::uint64_t page, std::span<const std::byte> content) {
     if (!writer_) {
       TRY(writer_, LayerWriter::begin(store_, lease_));
@@ -157,7 +160,8 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
   struct stat st {};
   if (::fstat(base.get(), &st) != 0) return fail_errno(errno, "fstat a base");
   const auto memory_bytes = static_cast<std::uint64_t>(st.st_size);
-  if (parent && parent->map.pages() * kPageBytes != memory_bytes) return fail(ErrorKind::internal, "memory_size_differs", "a checkpoint and its base have different memory sizes");
+  if (parent && parent->map.pages() * kPageBytes != memory_bytes)
+    return fail(ErrorKind::internal, "memory_size_differs", "a checkpoint and its base have different memory sizes");
   TRY(const Mapping base_map, Mapping::of(base, memory_bytes));
   if (parent) {
     for (const LayerRef& layer : parent->layers) TRY_VOID(lease.keep(layer.blob));
@@ -185,7 +189,8 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
   std::vector<std::byte> buffer(kStepBytes);
   std::uint64_t at = 0;
   for (const PageRange& range : pages.dirty.ranges) {
-    if (range.first + range.count > state.map.pages()) return fail(ErrorKind::internal, "outside_guest_memory", "captured pages lie outside the guest's memory");
+    if (range.first + range.count > state.map.pages())
+      return fail(ErrorKind::internal, "outside_guest_memory", "captured pages lie outside the guest's memory");
     for (std::uint64_t done = 0; done < range.count;) {
       const std::uint64_t count = std::min<std::uint64_t>(range.count - done, buffer.size() / kPageBytes);
       TRY_VOID(pread_all(pages.file, std::span(buffer).first(count * kPageBytes), at));
@@ -220,7 +225,8 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
 }
 
 Result<> load_memory(BlobStore& store, const std::string& tenant, const MemoryState& state, const GuestMemory& into) {
-  if (state.map.pages() != into.pages()) return fail(ErrorKind::corrupt, "memory_size_differs", "a checkpoint's memory has another size than the VM's");
+  if (state.map.pages() != into.pages())
+    return fail(ErrorKind::corrupt, "memory_size_differs", "a checkpoint's memory has another size than the VM's");
   auto extents = state.map.extents();
   // Layer by layer, so that each chunk is read and unpacked once and in order.
   std::stable_sort(extents.begin(), extents.end(), [](const PageExtent& a, const PageExtent& b) {

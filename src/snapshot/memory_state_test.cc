@@ -18,7 +18,8 @@ constexpr std::uint64_t kPages = 2048, kBytes = kPages * kPageBytes;
 
 class Vm {
  public:
-  explicit Vm(const Fd& base) : address_(static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, base.get(), 0))) {
+  explicit Vm(const Fd& base)
+      : address_(static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, base.get(), 0))) {
     EXPECT_NE(address_, MAP_FAILED);
     // Several stand-ins in one process: each sees the line of its own map only.
     char text[128];
@@ -27,14 +28,16 @@ class Vm {
     Fd maps(::memfd_create("maps", MFD_CLOEXEC));
     EXPECT_TRUE(write_all(maps, text));
     ::lseek(maps.get(), 0, SEEK_SET);
-    memory = GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kBytes).value();
+    memory = GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kBytes)
+                 .value();
   }
   ~Vm() { ::munmap(address_, kBytes); }
   Vm(const Vm&) = delete;
   Vm& operator=(const Vm&) = delete;
   void fill(std::uint64_t page, char with) { std::memset(address_ + page * kPageBytes, with, kPageBytes); }
   void noise(std::uint64_t page, unsigned seed) {
-    for (std::size_t i = 0; i < kPageBytes; ++i) address_[page * kPageBytes + i] = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
+    for (std::size_t i = 0; i < kPageBytes; ++i)
+      address_[page * kPageBytes + i] = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
   }
   bool same(const Vm& other) const { return std::memcmp(address_, other.address_, kBytes) == 0; }
 
@@ -139,8 +142,8 @@ TEST_F(MemoryStates, ALongChainKeepsFewLayersAndTheSameMemory) {
   std::optional<MemoryState> last;
   std::size_t most = 0;
   for (unsigned i = 0; i < 150; ++i) {
-    vm.noise(1024 + i, i + 1);       // stays where it is for ever
-    vm.noise(i % 7, 1000 + i);       // written again and again
+    vm.noise(1024 + i, i + 1);  // stays where it is for ever
+    vm.noise(i % 7, 1000 + i);  // written again and again
     StoredMemory stored = checkpoint(vm, last ? &*last : nullptr);
     EXPECT_EQ(stored.changed_pages, 2u) << i;
     most = std::max(most, stored.state.layers.size());
@@ -165,7 +168,8 @@ TEST_F(MemoryStates, AFlippedBitAndAShortLayerAreFoundAtTheLoad) {
     return loaded ? std::string("loaded") : loaded.error().code;
   };
   EXPECT_EQ(load(whole), "loaded");
-  for (const std::size_t at : {std::size_t{0}, std::size_t{5000}, whole.size() / 2, whole.size() - 500, whole.size() - 41, whole.size() - 20, whole.size() - 1}) {
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{5000}, whole.size() / 2, whole.size() - 500, whole.size() - 41, whole.size() - 20, whole.size() - 1}) {
     std::string flipped = whole;
     flipped[at] = static_cast<char>(flipped[at] ^ 4);
     EXPECT_EQ(load(flipped), "layer_damaged") << at;

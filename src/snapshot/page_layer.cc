@@ -19,14 +19,17 @@ constexpr std::size_t kChunkBytes = kChunkPages * kPageBytes;
 constexpr int kLevel = 1;  // zstd: most of what is to be gained, at a speed that does not hold a checkpoint up
 
 tl::unexpected<Error> damaged(std::string_view what) {
-  return fail(ErrorKind::corrupt, "layer_damaged", fmt::format("a stored layer of memory is damaged: {}", what), "restore the checkpoint from a backup");
+  return fail(ErrorKind::corrupt, "layer_damaged", fmt::format("a stored layer of memory is damaged: {}", what),
+              "restore the checkpoint from a backup");
 }
 
 std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 std::uint64_t checksum(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 std::size_t chunks_of(std::size_t pages) { return (pages + kChunkPages - 1) / kChunkPages; }
-std::size_t chunk_bytes(std::size_t chunk, std::size_t pages) { return std::min<std::size_t>(kChunkPages, pages - chunk * kChunkPages) * kPageBytes; }
+std::size_t chunk_bytes(std::size_t chunk, std::size_t pages) {
+  return std::min<std::size_t>(kChunkPages, pages - chunk * kChunkPages) * kPageBytes;
+}
 
 }  // namespace
 
@@ -56,9 +59,11 @@ Result<LayerIndex> parse_layer_index(std::string_view text, std::uint64_t blob_b
   for (std::size_t i = 0; i < chunks; ++i) {
     const std::size_t at = i * kChunkEntry;
     const auto flags = get_number<std::uint32_t>(index, at + 12);
-    LayerIndex::Chunk chunk{get_number<std::uint64_t>(index, at), get_number<std::uint32_t>(index, at + 8), flags == 1, get_number<std::uint64_t>(index, at + 16)};
+    LayerIndex::Chunk chunk{get_number<std::uint64_t>(index, at), get_number<std::uint32_t>(index, at + 8), flags == 1,
+                            get_number<std::uint64_t>(index, at + 16)};
     const std::size_t whole = chunk_bytes(i, pages);
-    if (flags > 1 || chunk.offset != next || chunk.stored == 0 || (chunk.compressed ? chunk.stored >= whole : chunk.stored != whole)) return damaged("a chunk's place");
+    if (flags > 1 || chunk.offset != next || chunk.stored == 0 || (chunk.compressed ? chunk.stored >= whole : chunk.stored != whole))
+      return damaged("a chunk's place");
     next += chunk.stored;
     out.chunks.push_back(chunk);
   }

@@ -26,8 +26,8 @@ struct LayerRef {
 // The end of a layer's blob, parsed.
 struct LayerIndex {
   struct Chunk {
-    std::uint64_t offset = 0;    // in the blob
-    std::uint32_t stored = 0;    // bytes
+    std::uint64_t offset = 0;  // in the blob
+    std::uint32_t stored = 0;  // bytes
     bool compressed = false;
     std::uint64_t checksum = 0;  // XXH3 of the stored bytes
   };

@@ -14,9 +14,12 @@ constexpr std::size_t kHeadBytes = 24, kExtentBytes = 16;
 // In a leaf and in the stored form: 0 base, 1 zero, 2 + i layer i; the position in the lower half.
 std::uint64_t pack(PagePlace place) {
   switch (place.kind) {
-    case PagePlace::Kind::base: return 0;
-    case PagePlace::Kind::zero: return 1ULL << 32;
-    case PagePlace::Kind::layer: return (2ULL + place.layer) << 32 | place.position;
+    case PagePlace::Kind::base:
+      return 0;
+    case PagePlace::Kind::zero:
+      return 1ULL << 32;
+    case PagePlace::Kind::layer:
+      return (2ULL + place.layer) << 32 | place.position;
   }
   return 0;
 }
@@ -30,7 +33,8 @@ PagePlace unpack(std::uint64_t word) {
 
 bool follows(const PageExtent& extent, std::uint64_t page, const PagePlace& place) {
   if (extent.first + std::uint64_t{extent.count} != page || extent.place.kind != place.kind) return false;
-  return place.kind != PagePlace::Kind::layer || (extent.place.layer == place.layer && extent.place.position + extent.count == place.position);
+  return place.kind != PagePlace::Kind::layer ||
+         (extent.place.layer == place.layer && extent.place.position + extent.count == place.position);
 }
 
 }  // namespace
@@ -119,7 +123,8 @@ std::string PageMap::encode() const {
 
 Result<PageMap> PageMap::decode(std::string_view bytes, std::uint64_t pages, std::uint32_t layers) {
   const auto damaged = [](std::string_view what) {
-    return fail(ErrorKind::corrupt, "page_map_damaged", fmt::format("a stored page map is damaged: {}", what), "restore the checkpoint from a backup");
+    return fail(ErrorKind::corrupt, "page_map_damaged", fmt::format("a stored page map is damaged: {}", what),
+                "restore the checkpoint from a backup");
   };
   if (pages > kMostPages || layers > kMostLayers) return damaged("its size");
   if (bytes.size() < kHeadBytes || !bytes.starts_with(kMagic)) return damaged("no page map");
@@ -132,8 +137,10 @@ Result<PageMap> PageMap::decode(std::string_view bytes, std::uint64_t pages, std
   for (std::size_t at = kHeadBytes; at < bytes.size(); at += kExtentBytes) {
     PageExtent extent{get_number<std::uint32_t>(bytes, at), get_number<std::uint32_t>(bytes, at + 4), {}};
     const auto upper = get_number<std::uint32_t>(bytes, at + 8), lower = get_number<std::uint32_t>(bytes, at + 12);
-    if (extent.count == 0 || extent.first < next || extent.first + std::uint64_t{extent.count} > pages) return damaged("the order of its ranges");
-    if (upper == 0 || upper - 1 > layers || (upper == 1 && lower != 0) || lower + std::uint64_t{extent.count} > kMostPages) return damaged("a place");
+    if (extent.count == 0 || extent.first < next || extent.first + std::uint64_t{extent.count} > pages)
+      return damaged("the order of its ranges");
+    if (upper == 0 || upper - 1 > layers || (upper == 1 && lower != 0) || lower + std::uint64_t{extent.count} > kMostPages)
+      return damaged("a place");
     extent.place = unpack(std::uint64_t{upper} << 32 | lower);
     if (at != kHeadBytes && follows(before, extent.first, extent.place)) return damaged("ranges that should be one");
     for (std::uint32_t i = 0; i < extent.count; ++i) {

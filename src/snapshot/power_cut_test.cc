@@ -19,8 +19,8 @@ namespace space::snapshot {
 namespace {
 namespace fs = std::filesystem;
 
-const std::set<long> kChanges = {SYS_write, SYS_pwrite64, SYS_ftruncate, SYS_rename,   SYS_renameat2, SYS_linkat, SYS_unlink,
-                                 SYS_rmdir, SYS_mkdir,    SYS_fsync,     SYS_fdatasync, SYS_copy_file_range};
+const std::set<long> kChanges = {SYS_write,  SYS_pwrite64, SYS_ftruncate, SYS_rename, SYS_renameat2, SYS_linkat,
+                                 SYS_unlink, SYS_rmdir,    SYS_mkdir,     SYS_fsync,  SYS_fdatasync, SYS_copy_file_range};
 const std::set<long> kWrites = {SYS_write, SYS_pwrite64, SYS_ftruncate, SYS_copy_file_range};
 
 // Tells the observer, durably enough for a file outside the store, that `count` checkpoints were reported as taken.

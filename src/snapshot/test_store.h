@@ -30,8 +30,9 @@ inline std::string noise_page(unsigned seed) {
 }
 
 // A checkpoint of 1 MiB of memory in which `pages` have noise of `seed`, with device state and a disk of `disk` bytes' noise.
-inline Result<Manifest> make_checkpoint(BlobStore& store, const ManifestKey& key, const std::string& tenant, unsigned seed, const MemoryState* parent = nullptr,
-                                        const std::string& parent_id = {}, unsigned first = 0, unsigned pages = 40, Durable durable = Durable::each) {
+inline Result<Manifest> make_checkpoint(BlobStore& store, const ManifestKey& key, const std::string& tenant, unsigned seed,
+                                        const MemoryState* parent = nullptr, const std::string& parent_id = {}, unsigned first = 0,
+                                        unsigned pages = 40, Durable durable = Durable::each) {
   TRY(const auto lease, store.lease(tenant, durable));
   Manifest manifest;
   manifest.id = new_id();
@@ -67,8 +68,12 @@ class StoreTest : public ::testing::Test {
     store_ = LocalBlobStore::open(root(), std::move(options)).value();
   }
   std::filesystem::path root() const { return dir_.path() / "store"; }
-  std::filesystem::path blob_path(const BlobRef& blob, const std::string& tenant = "acme") const { return root() / "tenants" / tenant / "blobs" / blob.digest.substr(7); }
-  std::filesystem::path manifest_path(const std::string& id, const std::string& tenant = "acme") const { return root() / "tenants" / tenant / "manifests" / id; }
+  std::filesystem::path blob_path(const BlobRef& blob, const std::string& tenant = "acme") const {
+    return root() / "tenants" / tenant / "blobs" / blob.digest.substr(7);
+  }
+  std::filesystem::path manifest_path(const std::string& id, const std::string& tenant = "acme") const {
+    return root() / "tenants" / tenant / "manifests" / id;
+  }
 
   TempDir dir_;
   ManifestKey key_;

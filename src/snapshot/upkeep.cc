@@ -128,7 +128,8 @@ Result<Verification> verify_store(BlobStore& store, const ManifestKey& key, cons
 }
 
 std::vector<std::string> expired(std::vector<CheckpointAge> all, const RetentionRules& rules, std::int64_t now_ms) {
-  std::sort(all.begin(), all.end(), [](const CheckpointAge& a, const CheckpointAge& b) { return std::tie(b.created_ms, b.id) < std::tie(a.created_ms, a.id); });
+  std::sort(all.begin(), all.end(),
+            [](const CheckpointAge& a, const CheckpointAge& b) { return std::tie(b.created_ms, b.id) < std::tie(a.created_ms, a.id); });
   std::map<std::pair<std::string, CheckpointKind>, std::uint32_t> kept;
   std::vector<std::string> out;
   for (const CheckpointAge& one : all) {  // newest first
@@ -155,7 +156,9 @@ Result<Copied> copy_store(BlobStore& from, const ManifestKey& from_key, BlobStor
         for (const BlobRef& blob : blobs_of(manifest)) {
           if (lease->keep(blob) && verify_blob(into, tenant, blob)) continue;
           TRY(const BlobRef copied, copy_blob(from, blob, into, *lease));
-          if (copied != blob) return fail(ErrorKind::corrupt, "blob_corrupt", "the blob " + blob.digest + " is not what its name says", "verify the store that it comes from");
+          if (copied != blob)
+            return fail(ErrorKind::corrupt, "blob_corrupt", "the blob " + blob.digest + " is not what its name says",
+                        "verify the store that it comes from");
           ++out.blobs;
           out.bytes += blob.bytes;
         }

@@ -15,8 +15,8 @@
 namespace space::snapshot {
 
 struct Garbage {
-  std::vector<BlobRef> blobs;      // that no manifest names
-  std::uint64_t bytes = 0;         // of them
+  std::vector<BlobRef> blobs;       // that no manifest names
+  std::uint64_t bytes = 0;          // of them
   std::uint64_t removed_bytes = 0;  // less when a lease held some, 0 for a listing
 };
 
@@ -24,7 +24,8 @@ struct Garbage {
 // `spared`: digests that others than manifests stand on, and that no lease speaks for: node's, while it does not run.
 Result<Garbage> find_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared = {});
 // Removes them, but for those under a lease. Killed at any instant it leaves garbage, never a checkpoint without its blobs.
-Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant, const std::set<std::string>& spared = {});
+Result<Garbage> collect_garbage(BlobStore& store, const ManifestKey& key, const std::string& tenant,
+                                const std::set<std::string>& spared = {});
 
 // Every digest that stands in a text, whatever the text is.
 std::set<std::string> digests_in(std::string_view text);

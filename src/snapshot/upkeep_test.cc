@@ -23,7 +23,8 @@ TEST_F(Upkeep, GarbageIsWhatNoManifestNames) {
   { ASSERT_TRUE(put_bytes(*store_, *store_->lease("acme").value(), "of nobody")); }
   EXPECT_EQ(find_garbage(*store_, key_, "acme")->bytes, 9u);
   const std::string nobodys = find_garbage(*store_, key_, "acme")->blobs[0].digest;
-  EXPECT_TRUE(find_garbage(*store_, key_, "acme", digests_in(R"({"layers":[{"digest":")" + nobodys + R"("},"sha256:short"]})"))->blobs.empty());
+  EXPECT_TRUE(
+      find_garbage(*store_, key_, "acme", digests_in(R"({"layers":[{"digest":")" + nobodys + R"("},"sha256:short"]})"))->blobs.empty());
   // The parent goes; its layer stays, since the child's map still names it.
   ASSERT_TRUE(store_->withdraw("acme", parent.id));
   const auto listed = find_garbage(*store_, key_, "acme").value();

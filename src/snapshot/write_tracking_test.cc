@@ -36,7 +36,8 @@ class StandIn {
     pid_ = ::fork();
     if (pid_ == 0) {
       auto* own = static_cast<char*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, base.get(), 0));
-      const int device = ::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC), made = device < 0 ? -1 : ::ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+      const int device = ::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC),
+                made = device < 0 ? -1 : ::ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
       const std::byte word{'u'};
       (void)send_packet(link.second, std::span(&word, 1), made < 0 ? std::span<const int>{} : std::span(&made, 1));
       ::close(made);
@@ -50,7 +51,8 @@ class StandIn {
     link_ = std::move(link.first);
     fill(0, 0, 0);  // now its map is there
     const std::string proc = "/proc/" + std::to_string(pid_);
-    memory = std::make_unique<GuestMemory>(GuestMemory::find(open_file(proc + "/mem", O_RDWR).value(), open_file(proc + "/pagemap", O_RDONLY).value(),
+    memory = std::make_unique<GuestMemory>(GuestMemory::find(open_file(proc + "/mem", O_RDWR).value(),
+                                                             open_file(proc + "/pagemap", O_RDONLY).value(),
                                                              open_file(proc + "/maps", O_RDONLY).value(), kBytes)
                                                .value());
   }

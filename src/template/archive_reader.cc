@@ -98,7 +98,8 @@ Result<> ArchiveReader::each_piece(const std::function<Result<>(std::string_view
 Result<std::string> ArchiveReader::content(std::size_t limit) {
   std::string out;
   TRY_VOID(each_piece([&](std::string_view piece) -> Result<> {
-    if (piece.size() > limit - out.size()) return fail(ErrorKind::too_large, "archive", fmt::format("an entry of {} is larger than {} bytes", name_, limit));
+    if (piece.size() > limit - out.size())
+      return fail(ErrorKind::too_large, "archive", fmt::format("an entry of {} is larger than {} bytes", name_, limit));
     out += piece;
     return {};
   }));

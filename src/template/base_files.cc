@@ -38,7 +38,8 @@ BaseFile file_from_json(JsonReader& outer, std::string_view name) {
 }
 
 tl::unexpected<Error> corrupt(const fs::path& folder, std::string_view what) {
-  return fail(ErrorKind::corrupt, "base_corrupt", fmt::format("the base {} is damaged: {}", folder.filename().string(), what), "it is made again by itself");
+  return fail(ErrorKind::corrupt, "base_corrupt", fmt::format("the base {} is damaged: {}", folder.filename().string(), what),
+              "it is made again by itself");
 }
 
 Result<Fd> open_verified(const fs::path& folder, const char* name, const BaseFile& expected) {
@@ -55,9 +56,18 @@ Result<Fd> open_verified(const fs::path& folder, const char* name, const BaseFil
 
 std::string write_manifest(const BaseManifest& m) {
   const json::object memory{{"bytes", m.memory.bytes}, {"pages", m.memory.pages}, {"digest", m.memory.digest}};
-  const json::object object{{"version", 1}, {"key", m.key}, {"release_digest", m.release_digest}, {"release", m.release_name}, {"state_key", m.state_key},
-                            {"cpus", m.size.cpus}, {"memory_mib", m.size.memory_mib}, {"disk_mib", m.size.disk_mib}, {"created_ms", m.created_ms},
-                            {"memory", memory}, {"state", file_to_json(m.state)}, {"overlay", file_to_json(m.overlay)},
+  const json::object object{{"version", 1},
+                            {"key", m.key},
+                            {"release_digest", m.release_digest},
+                            {"release", m.release_name},
+                            {"state_key", m.state_key},
+                            {"cpus", m.size.cpus},
+                            {"memory_mib", m.size.memory_mib},
+                            {"disk_mib", m.size.disk_mib},
+                            {"created_ms", m.created_ms},
+                            {"memory", memory},
+                            {"state", file_to_json(m.state)},
+                            {"overlay", file_to_json(m.overlay)},
                             {"empty_overlay", file_to_json(m.empty_overlay)}};
   return json::serialize(object) + "\n";
 }
@@ -94,9 +104,9 @@ Result<std::string> base_key(const Release& release, const vmm::Size& size, cons
   TRY(const Sha256 kernel_digest, sha256_of_file(kernel));
   TRY(const Fd initramfs, open_file(release.initramfs, O_RDONLY));
   TRY(const Sha256 initramfs_digest, sha256_of_file(initramfs));
-  const std::string all = fmt::format("space base 1\nrelease {}\nimage {}\nkernel {}\ninitramfs {}\nmachine {}\nsize {} {} {}\n", release.digest,
-                                      release.image_digest, digest_name(kernel_digest), digest_name(initramfs_digest), state_key, size.cpus,
-                                      size.memory_mib, size.disk_mib);
+  const std::string all = fmt::format("space base 1\nrelease {}\nimage {}\nkernel {}\ninitramfs {}\nmachine {}\nsize {} {} {}\n",
+                                      release.digest, release.image_digest, digest_name(kernel_digest), digest_name(initramfs_digest),
+                                      state_key, size.cpus, size.memory_mib, size.disk_mib);
   return hex_encode(sha256(std::string_view(all)));
 }
 
@@ -110,7 +120,8 @@ Result<Fd> open_release_disk(const Release& release) {
     TRY(digest, sha256_of_file(fd));
   }
   if (!same_length || digest_name(digest) != release.disk_digest)
-    return fail(ErrorKind::unsupported, "template_corrupt", fmt::format("the disk of template {}:{} is not what was published", release.name, release.tag),
+    return fail(ErrorKind::unsupported, "template_corrupt",
+                fmt::format("the disk of template {}:{} is not what was published", release.name, release.tag),
                 fmt::format("remove it with 'space template rm {}:{}' and publish it again", release.name, release.tag));
   return fd;
 }
@@ -125,7 +136,8 @@ Result<BaseFile> seal_file(const fs::path& path) {
   return BaseFile{static_cast<std::uint64_t>(st.st_size), digest_name(digest)};
 }
 
-Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::string& key, const Release& release, const std::optional<vmm::Size>& size) {
+Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::string& key, const Release& release,
+                                              const std::optional<vmm::Size>& size) {
   const fs::path folder = root / key;
   auto text = read_file(folder / kManifestFile, 64 << 10);
   if (!text && text.error().kind == ErrorKind::not_found) return fail(ErrorKind::not_found, "base_not_found", "there is no such base yet");
@@ -140,7 +152,8 @@ Result<std::shared_ptr<const Base>> open_base(const fs::path& root, const std::s
   base->release = release;
   base->size = manifest->size;
   base->state_key = manifest->state_key;
-  base->content = hex_encode(sha256(fmt::format("{}\n{}\n{}\n", manifest->memory.digest, manifest->state.digest, manifest->overlay.digest)));
+  base->content =
+      hex_encode(sha256(fmt::format("{}\n{}\n{}\n", manifest->memory.digest, manifest->state.digest, manifest->overlay.digest)));
   TRY(base->images.kernel, open_file(release.kernel, O_RDONLY));
   TRY(base->images.initramfs, open_file(release.initramfs, O_RDONLY));
   TRY(const Fd memory, open_file(folder / kMemoryFile, O_RDONLY));
@@ -170,7 +183,7 @@ Result<std::optional<BaseClaim>> BaseClaim::take(const fs::path& root, const std
     return fail_errno(errno, "lock a base");
   }
   // Whoever had the lock before may have published the folder: then this is a lock on something that has another name now.
-  struct stat locked {}, named {};
+  struct stat locked = {}, named = {};
   if (::fstat(claim.lock_.get(), &locked) != 0) return fail_errno(errno, "fstat");
   if (::stat(claim.folder_.c_str(), &named) != 0 || locked.st_ino != named.st_ino) return std::nullopt;
   TRY(const auto leftovers, list_directory(claim.folder_));

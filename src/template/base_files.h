@@ -49,7 +49,8 @@ Result<BaseFile> seal_file(const std::filesystem::path& path);
 
 // Opens bases/<key>, every byte verified. not_found/base_not_found when it is not there; corrupt/… when it is not what it was.
 // Without `size`: whichever it has.
-Result<std::shared_ptr<const Base>> open_base(const std::filesystem::path& root, const std::string& key, const Release& release, const std::optional<vmm::Size>& size);
+Result<std::shared_ptr<const Base>> open_base(const std::filesystem::path& root, const std::string& key, const Release& release,
+                                              const std::optional<vmm::Size>& size);
 
 // The right to make one base, among all processes that share the folder: a lock on the folder in which it is made, which is empty
 // then. Nothing of it counts before publish().

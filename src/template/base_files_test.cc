@@ -40,7 +40,8 @@ class BaseFiles : public ::testing::Test {
     ASSERT_TRUE(pwrite_all(memory, std::as_bytes(std::span(page)), 8192).has_value());
     Fd image = open_file(folder / kMemoryFile, O_RDWR | O_CREAT).value();
     manifest.memory = snapshot::store_memory_image(memory, 64 << 20, image).value();
-    for (auto [name, into] : {std::pair{kStateFile, &manifest.state}, {kOverlayFile, &manifest.overlay}, {kEmptyFile, &manifest.empty_overlay}}) {
+    for (auto [name, into] :
+         {std::pair{kStateFile, &manifest.state}, {kOverlayFile, &manifest.overlay}, {kEmptyFile, &manifest.empty_overlay}}) {
       ASSERT_TRUE(write_file_durable(folder / name, name).has_value());
       *into = seal_file(folder / name).value();
     }
@@ -147,10 +148,14 @@ TEST_F(BaseFiles, AManifestIsReadStrictly) {
   manifest.key = key_;
   manifest.release_digest = "sha256:x";
   manifest.state_key = "machine";
-  manifest.memory.digest = manifest.state.digest = manifest.overlay.digest = manifest.empty_overlay.digest = "sha256:" + std::string(64, '0');
+  manifest.memory.digest = manifest.state.digest = manifest.overlay.digest = manifest.empty_overlay.digest =
+      "sha256:" + std::string(64, '0');
   const std::string text = write_manifest(manifest);
   ASSERT_TRUE(read_manifest(text).has_value()) << read_manifest(text).error().message;
-  for (auto [from, to] : {std::pair{"\"version\":1", "\"version\":2"}, {"\"bytes\":0", "\"bytes\":-1"}, {"\"cpus\":1", "\"cpus\":1,\"more\":1"}, {"\"state\":{", "\"stat\":{"}}) {
+  for (auto [from, to] : {std::pair{"\"version\":1", "\"version\":2"},
+                          {"\"bytes\":0", "\"bytes\":-1"},
+                          {"\"cpus\":1", "\"cpus\":1,\"more\":1"},
+                          {"\"state\":{", "\"stat\":{"}}) {
     std::string other = text;
     other.replace(other.find(from), std::string_view(from).size(), to);
     EXPECT_FALSE(read_manifest(other).has_value()) << to;

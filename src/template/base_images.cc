@@ -37,7 +37,7 @@ struct BaseImages::State {
   BlockingPool& pool;
   bool swept = false;
   bool stopping = false;
-  std::shared_ptr<Stop> stop;  // of what is being made; made with the first of it
+  std::shared_ptr<Stop> stop;               // of what is being made; made with the first of it
   std::map<std::string, std::string> keys;  // of what was asked before → base key
   std::map<std::string, BasePtr> ready;
   std::map<std::string, std::shared_ptr<Making>> making;
@@ -47,8 +47,8 @@ struct BaseImages::State {
   // Hashing the kernel takes 50 ms, so it is done once for each pair of files; releases name them by version and content.
   static Task<std::string> key_of(std::shared_ptr<State> self, const Release& release, const vmm::Size& size) {
     const std::string state_key = self->driver.state_key();
-    const std::string question = fmt::format("{} {} {} {} {} {} {} {}", release.digest, release.image_digest, release.kernel.string(), release.initramfs.string(),
-                                             size.cpus, size.memory_mib, size.disk_mib, state_key);
+    const std::string question = fmt::format("{} {} {} {} {} {} {} {}", release.digest, release.image_digest, release.kernel.string(),
+                                             release.initramfs.string(), size.cpus, size.memory_mib, size.disk_mib, state_key);
     if (auto it = self->keys.find(question); it != self->keys.end()) co_return it->second;
     auto compute = [&release, &size, &state_key] { return base_key(release, size, state_key); };
     CO_TRY(std::string key, co_await self->pool.run(compute));
@@ -56,7 +56,8 @@ struct BaseImages::State {
     co_return key;
   }
 
-  static Task<BasePtr> find_or_make(std::shared_ptr<State> self, std::string key, Release release, vmm::Size size, std::shared_ptr<Progress> progress) {
+  static Task<BasePtr> find_or_make(std::shared_ptr<State> self, std::string key, Release release, vmm::Size size,
+                                    std::shared_ptr<Progress> progress) {
     const std::filesystem::path root = self->root;
     if (!std::exchange(self->swept, true)) {
       auto sweep = [root] { return sweep_interrupted(root); };
@@ -82,7 +83,8 @@ struct BaseImages::State {
     }
   }
 
-  static Task<> make(std::shared_ptr<State> self, BaseClaim& claim, const std::string& key, const Release& release, const vmm::Size& size, std::shared_ptr<Progress> progress) {
+  static Task<> make(std::shared_ptr<State> self, BaseClaim& claim, const std::string& key, const Release& release, const vmm::Size& size,
+                     std::shared_ptr<Progress> progress) {
     const auto start = std::chrono::steady_clock::now();
     log::info("base.making", {{"key", key}, {"template", label_of(release)}, {"memory_mib", static_cast<std::int64_t>(size.memory_mib)}});
     BaseOrder order{key, release, size, claim.folder()};
@@ -99,12 +101,15 @@ struct BaseImages::State {
   }
 
   // Nobody's own: whoever asked first may go away, and the others still get their base.
-  static asio::awaitable<void> run(std::shared_ptr<State> self, std::shared_ptr<Making> task, std::string key, Release release, vmm::Size size) {
+  static asio::awaitable<void> run(std::shared_ptr<State> self, std::shared_ptr<Making> task, std::string key, Release release,
+                                   vmm::Size size) {
     const std::string digest = release.digest;
     auto outcome = co_await find_or_make(self, key, std::move(release), size, task->progress);
     self->failed.erase(key);
-    if (outcome) self->ready[key] = *outcome;
-    else if (!self->stopping) self->failed[key] = Failure{digest, size, outcome.error()};
+    if (outcome)
+      self->ready[key] = *outcome;
+    else if (!self->stopping)
+      self->failed[key] = Failure{digest, size, outcome.error()};
     self->making.erase(key);
     task->outcome = std::move(outcome);
     task->changed.notify_all();
@@ -153,10 +158,14 @@ Task<BasePtr> BaseImages::find(std::string key, Release release) {
 
 std::string_view to_string(BaseStatus::State state) {
   switch (state) {
-    case BaseStatus::State::none: return "none";
-    case BaseStatus::State::making: return "making";
-    case BaseStatus::State::ready: return "ready";
-    case BaseStatus::State::failed: return "failed";
+    case BaseStatus::State::none:
+      return "none";
+    case BaseStatus::State::making:
+      return "making";
+    case BaseStatus::State::ready:
+      return "ready";
+    case BaseStatus::State::failed:
+      return "failed";
   }
   return "";
 }
@@ -218,7 +227,9 @@ Task<std::vector<std::string>> BaseImages::prune(std::set<std::string> needed, s
   std::erase_if(state->ready, [&](const auto& entry) { return entry.second.use_count() == 1 && !current.keys.contains(entry.first); });
   std::vector<std::string> removed;
   for (const StoredBase& one : stored) {
-    if (!is_unneeded(one, current, needed) || state->ready.contains(one.key) || state->opening.contains(one.key) || state->making.contains(one.key)) continue;
+    if (!is_unneeded(one, current, needed) || state->ready.contains(one.key) || state->opening.contains(one.key) ||
+        state->making.contains(one.key))
+      continue;
     const std::string key = one.key;
     auto remove = [root, key] { return remove_base(root, key); };
     CO_TRY_VOID(co_await state->pool.run(remove));

@@ -16,16 +16,16 @@ namespace space::tmpl {
 
 // A base ready to load from: the sealed memory image, the device state and the disk below every sandbox's own overlay.
 struct Base {
-  std::string key;           // digest of (template, size, kernel, initramfs, driver's state_key)
+  std::string key;  // digest of (template, size, kernel, initramfs, driver's state_key)
   Release release;
   vmm::Size size;
   vmm::GuestImages images;
-  Fd memory;                 // sealed memfd; duplicate it for each VM
+  Fd memory;  // sealed memfd; duplicate it for each VM
   vmm::DeviceState state;
   std::vector<vmm::DiskLayer> disk;  // rootfs and the base's overlay, read-only; duplicate for each VM
-  Fd empty_overlay;          // an empty qcow2 of the right size, to be copied for each sandbox
-  std::string state_key;     // the driver's, of what wrote its state
-  std::string content;       // digest of what was made: one that is made again under the same key is another
+  Fd empty_overlay;                  // an empty qcow2 of the right size, to be copied for each sandbox
+  std::string state_key;             // the driver's, of what wrote its state
+  std::string content;               // digest of what was made: one that is made again under the same key is another
 };
 
 // What there is of one size of a release.
@@ -33,9 +33,9 @@ struct BaseStatus {
   enum class State { none, making, ready, failed };
   vmm::Size size;
   State state = State::none;
-  std::string step;             // of a making, in a word, and how many steps are over
+  std::string step;  // of a making, in a word, and how many steps are over
   unsigned done = 0, of = 0;
-  std::optional<Error> error;   // of the last try that failed
+  std::optional<Error> error;  // of the last try that failed
 };
 std::string_view to_string(BaseStatus::State state);
 

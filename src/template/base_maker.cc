@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr auto kAgentLimit = 180s;    // a cold boot takes some 3 s; a host that builds at the same time makes that ten times as long
+constexpr auto kAgentLimit = 180s;  // a cold boot takes some 3 s; a host that builds at the same time makes that ten times as long
 constexpr auto kConnectTry = 1s;
 constexpr auto kCommandLimit = 60s;
 constexpr auto kImageToolLimit = 30s;
@@ -50,7 +50,15 @@ constexpr WarmUp kWarmUp[] = {
 Result<> make_overlay(const fs::path& path, std::uint32_t disk_mib) {
   Command command;
   // Subclusters: a small write into an overlay copies 4 kB from below, not a cluster.
-  command.argv = {"qemu-img", "create", "-q", "-f", "qcow2", "-o", "extended_l2=on,cluster_size=128k,lazy_refcounts=on", path.string(), fmt::format("{}M", disk_mib)};
+  command.argv = {"qemu-img",
+                  "create",
+                  "-q",
+                  "-f",
+                  "qcow2",
+                  "-o",
+                  "extended_l2=on,cluster_size=128k,lazy_refcounts=on",
+                  path.string(),
+                  fmt::format("{}M", disk_mib)};
   command.time_limit = kImageToolLimit;
   return run_command(command);
 }
@@ -65,9 +73,11 @@ Result<std::shared_ptr<Prepared>> prepare(const BaseOrder& order) {
   struct stat rootfs {};
   if (::stat(order.release.rootfs.c_str(), &rootfs) != 0) return fail_errno(errno, "stat the root filesystem");
   if (static_cast<std::uint64_t>(rootfs.st_size) > std::uint64_t{order.size.disk_mib} << 20)
-    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", rootfs.st_size >> 20), "ask for a larger disk");
+    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", rootfs.st_size >> 20),
+                "ask for a larger disk");
   if (!order.release.disk.empty() && order.size.disk_mib < order.release.disk_mib)
-    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", order.release.disk_mib), "ask for a larger disk");
+    return fail(ErrorKind::invalid_argument, "disk_too_small", fmt::format("this template needs a disk of {} MiB", order.release.disk_mib),
+                "ask for a larger disk");
   TRY_VOID(make_overlay(order.folder / kOverlayFile, order.size.disk_mib));
   TRY_VOID(make_overlay(order.folder / kEmptyFile, order.size.disk_mib));
   auto made = std::make_shared<Prepared>();
@@ -99,12 +109,14 @@ Task<> wait_for_agent(wire::AgentClient& agent, const http::Connector& connector
     auto attempt = co_await (connector() || sleep_for(kConnectTry));
     if (attempt.index() == 0 && std::get<0>(attempt)) break;
     if (SteadyClock::now() > end)
-      co_return fail(ErrorKind::unavailable, "agent_not_ready", "the guest booted for minutes and its agent did not answer", "look at its console in node's log");
+      co_return fail(ErrorKind::unavailable, "agent_not_ready", "the guest booted for minutes and its agent did not answer",
+                     "look at its console in node's log");
     co_await sleep_for(50ms);
   }
   CO_TRY(const wire::AgentHealth health, co_await agent.health());
   if (health.protocol != wire::kAgentProtocol)
-    co_return fail(ErrorKind::unsupported, "agent_protocol_unknown", fmt::format("the agent speaks protocol {}", health.protocol), "build the template again");
+    co_return fail(ErrorKind::unsupported, "agent_protocol_unknown", fmt::format("the agent speaks protocol {}", health.protocol),
+                   "build the template again");
   log::info("base.agent_ready", {{"agent", health.version}});
   co_return Result<>{};
 }
@@ -134,7 +146,8 @@ Task<> wait_until_ready(wire::AgentClient& agent, std::string line) {
     CO_TRY(const int code, co_await run_line(agent, "", line));
     if (code == 0) co_return Result<>{};
     if (SteadyClock::now() > end)
-      co_return fail(ErrorKind::unavailable, "template_not_ready", fmt::format("the template's ready command '{}' did not succeed in 10 minutes", line.substr(0, 200)),
+      co_return fail(ErrorKind::unavailable, "template_not_ready",
+                     fmt::format("the template's ready command '{}' did not succeed in 10 minutes", line.substr(0, 200)),
                      "look at what its start command does: space run from its parent, and run it there");
     co_await sleep_for(kReadyPause);
   }
@@ -233,7 +246,8 @@ Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::
     else if (driven.index() == 2)
       outcome = fail(node_stopping());
     else
-      outcome = fail(ErrorKind::unavailable, "vm_ended", "the virtual machine ended while its base was made", "look at its console in node's log");
+      outcome = fail(ErrorKind::unavailable, "vm_ended", "the virtual machine ended while its base was made",
+                     "look at its console in node's log");
   }
   begin(*progress, "saving");
   if (outcome) outcome = co_await save(*vm, pool, order->folder);

@@ -19,7 +19,8 @@ struct BaseUpkeepTest : ::testing::Test {
     manifest.release_name = "base:latest";
     manifest.state_key = "s";
     manifest.created_ms = created_ms;
-    manifest.memory.digest = manifest.state.digest = manifest.overlay.digest = manifest.empty_overlay.digest = "sha256:" + std::string(64, '0');
+    manifest.memory.digest = manifest.state.digest = manifest.overlay.digest = manifest.empty_overlay.digest =
+        "sha256:" + std::string(64, '0');
     const fs::path folder = dir.path() / manifest.key;
     EXPECT_TRUE(make_directories(folder));
     EXPECT_TRUE(write_file_durable(folder / kManifestFile, write_manifest(manifest)));

@@ -78,14 +78,17 @@ Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, co
   std::string package, version, hash, more;
   std::istringstream words(text);
   if (!(words >> package >> version >> hash) || words >> more || !is_version(version))
-    return fail(ErrorKind::invalid_argument, "template_kernel", fmt::format("{} does not say PACKAGE VERSION SHA256", (folder / "kernel").string()), "run templates/kernel again");
+    return fail(ErrorKind::invalid_argument, "template_kernel",
+                fmt::format("{} does not say PACKAGE VERSION SHA256", (folder / "kernel").string()), "run templates/kernel again");
   std::error_code error;
-  if (fs::exists(layout.kernel(version) / "kernel.json", error) && (has_all_modules(layout, version) || somebody_signed(layout))) return version;
+  if (fs::exists(layout.kernel(version) / "kernel.json", error) && (has_all_modules(layout, version) || somebody_signed(layout)))
+    return version;
 
   progress("unpacking kernel " + version);
   TRY(auto deb, open_file(folder / "kernel.deb", O_RDONLY));
   TRY(auto digest, sha256_of_file(deb));
-  if (digest_name(digest) != "sha256:" + hash) return fail(ErrorKind::corrupt, "template_kernel", "kernel.deb is not the file that was downloaded", "run templates/kernel again");
+  if (digest_name(digest) != "sha256:" + hash)
+    return fail(ErrorKind::corrupt, "template_kernel", "kernel.deb is not the file that was downloaded", "run templates/kernel again");
   const auto kernels = layout.kernel(version).parent_path();
   TRY_VOID(make_directories(kernels, 0755));
   TRY(auto staging, make_staging(kernels));
@@ -93,9 +96,14 @@ Result<std::string> keep_kernel(const Layout& layout, const fs::path& folder, co
   TRY_VOID(unpack_kernel_package(folder / "kernel.deb", aside));
   TRY(auto image, open_file(aside / "vmlinux", O_RDONLY));
   TRY(auto image_digest, sha256_of_file(image));
-  TRY_VOID(write_file_durable(
-      aside / "kernel.json",
-      json::serialize(json::object{{"format", 1}, {"package", package}, {"version", version}, {"package_sha256", hash}, {"vmlinux_digest", digest_name(image_digest)}}) + "\n", 0444));
+  TRY_VOID(write_file_durable(aside / "kernel.json",
+                              json::serialize(json::object{{"format", 1},
+                                                           {"package", package},
+                                                           {"version", version},
+                                                           {"package_sha256", hash},
+                                                           {"vmlinux_digest", digest_name(image_digest)}}) +
+                                  "\n",
+                              0444));
   if (syncfs(image.get()) != 0) return fail_errno(errno, "sync the kernel");
   if (chmod(aside.c_str(), 0755) != 0) return fail_errno(errno, "chmod " + aside.string());
   TRY_VOID(remove_tree(layout.kernel(version)));  // without its record it is what an older build left
@@ -168,7 +176,8 @@ Result<> check_lock(const fs::path& wanted, const fs::path& made) {
   TRY(auto wanted_text, read_file(wanted, kLockBytes));
   TRY(auto wanted_lock, parse_lock_file(wanted_text));
   if (lock == wanted_lock) return {};
-  return fail(ErrorKind::conflict, "template_lock", "the prepared root filesystem was made from another lock", "prepare it again with the same --lock");
+  return fail(ErrorKind::conflict, "template_lock", "the prepared root filesystem was made from another lock",
+              "prepare it again with the same --lock");
 }
 
 // What the agent reads at boot (src/agent/settings.h): a guest knows its template without asking anybody.
@@ -196,7 +205,8 @@ Result<> refresh_initramfs(const fs::path& templates_dir, const fs::path& agent)
 
 Result<Release> build(const BuildConfig& config, const Progress& progress) {
   TRY(auto reference, parse_reference(config.reference));
-  if (reference.name.empty()) return fail(ErrorKind::invalid_argument, "template_reference", "a build needs a name, not a digest", "write NAME or NAME:TAG");
+  if (reference.name.empty())
+    return fail(ErrorKind::invalid_argument, "template_reference", "a build needs a name, not a digest", "write NAME or NAME:TAG");
   umask(022);  // every process may read the store
   TemplateStore store(config.templates_dir);
   const Layout layout(config.templates_dir);

@@ -15,14 +15,14 @@ namespace space::tmpl {
 using Progress = std::function<void(const std::string& line)>;
 
 struct BuildConfig {
-  std::filesystem::path templates_dir;  // the store
-  std::filesystem::path recipes_dir;    // the repository's templates/, or where it is installed (find_recipes)
-  std::filesystem::path agent;          // the static agent that becomes /init
+  std::filesystem::path templates_dir;                   // the store
+  std::filesystem::path recipes_dir;                     // the repository's templates/, or where it is installed (find_recipes)
+  std::filesystem::path agent;                           // the static agent that becomes /init
   std::filesystem::path cache_dir = "/var/cache/space";  // downloaded packages, by hash; may be deleted at any time
-  std::string reference = "base:latest";  // the name is that of a folder in recipes_dir
-  std::filesystem::path lock;           // "": the newest packages; else exactly these
-  std::filesystem::path prepared;       // "": run the scripts; else a folder in which `rootfs` and `kernel` have already put their files
-  bool if_absent = false;               // a release that exists is left as it is; its initramfs, and the modules in it, are still brought up to date
+  std::string reference = "base:latest";                 // the name is that of a folder in recipes_dir
+  std::filesystem::path lock;                            // "": the newest packages; else exactly these
+  std::filesystem::path prepared;  // "": run the scripts; else a folder in which `rootfs` and `kernel` have already put their files
+  bool if_absent = false;  // a release that exists is left as it is; its initramfs, and the modules in it, are still brought up to date
 };
 
 // Builds and publishes. Errors: template_tag_exists (see publish.h), template_recipe, template_script (the script's own words),

@@ -47,7 +47,11 @@ class BuildTest : public ::testing::Test {
     write("prepared/rootfs.tar", make_tar({{.path = "./", .type = S_IFDIR, .mode = 0755}, {.path = "./file", .content = content}}));
   }
   void put_kernel(const std::string& version, const std::string& content) {
-    const auto deb = test_kernel_package("\x7f" "ELF" + content, guest_modules());
+    const auto deb = test_kernel_package(
+        "\x7f"
+        "ELF" +
+            content,
+        guest_modules());
     write("prepared/kernel.deb", deb);
     write("prepared/kernel", "linux-image-test " + version + " " + digest_name(sha256(deb)).substr(7) + "\n");
   }
@@ -76,11 +80,14 @@ TEST_F(BuildTest, AReleaseHasEverythingThatAVmNeeds) {
   EXPECT_EQ(made->env.at("A"), "b");
   EXPECT_EQ(fs::file_size(made->rootfs), 256U << 20);
   EXPECT_LT(made->rootfs_bytes, 64U << 20);
-  EXPECT_EQ(*read_file(made->kernel, 100), "\x7f" "ELFfirst");
+  EXPECT_EQ(*read_file(made->kernel, 100),
+            "\x7f"
+            "ELFfirst");
   EXPECT_TRUE(read_file(made->initramfs, 1 << 20)->starts_with("070701"));
   EXPECT_EQ(fs::status(made->rootfs).permissions(), fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read);
   std::string settings;
-  EXPECT_TRUE(run_command({{"debugfs", "-R", "cat /etc/space/template.json", made->rootfs.string()}, {}, [&](const std::string& line) { settings += line; }}));
+  EXPECT_TRUE(run_command(
+      {{"debugfs", "-R", "cat /etc/space/template.json", made->rootfs.string()}, {}, [&](const std::string& line) { settings += line; }}));
   EXPECT_NE(settings.find(R"({"user":"user","workdir":"","env":{"A":"b"}})"), std::string::npos) << settings;
   EXPECT_TRUE(left_over().empty());
   EXPECT_NE(said_.find("writing the disk image"), std::string::npos);
@@ -204,7 +211,8 @@ TEST_F(BuildTest, APreparedFolderFromAnotherLockIsRefused) {
 
 TEST_F(BuildTest, ScriptsRunWhenNothingIsPrepared) {
   config_.prepared.clear();
-  const auto copy = "#!/bin/sh\necho '==> copying' >&2\nwhile [ $# -gt 0 ]; do [ \"$1\" = --out ] && out=$2; shift; done\ncp " + (dir_.path() / "prepared").string() + "/";
+  const auto copy = "#!/bin/sh\necho '==> copying' >&2\nwhile [ $# -gt 0 ]; do [ \"$1\" = --out ] && out=$2; shift; done\ncp " +
+                    (dir_.path() / "prepared").string() + "/";
   write("recipes/rootfs", copy + "rootfs.tar $out/ && cp " + (dir_.path() / "prepared/lock").string() + " $out/\n");
   write("recipes/kernel", copy + "kernel* $out/\n");
   for (const char* name : {"rootfs", "kernel"}) fs::permissions(dir_.path() / "recipes" / name, fs::perms::all);

@@ -82,7 +82,8 @@ Result<> run_command(const Command& command) {
   argv.push_back(nullptr);
   for (const auto& variable : command.environment) environment.push_back(const_cast<char*>(variable.c_str()));
   for (char** variable = environ; *variable; ++variable)
-    if (std::none_of(command.environment.begin(), command.environment.end(), [&](const auto& ours) { return same_name(ours, *variable); })) environment.push_back(*variable);
+    if (std::none_of(command.environment.begin(), command.environment.end(), [&](const auto& ours) { return same_name(ours, *variable); }))
+      environment.push_back(*variable);
   environment.push_back(nullptr);
 
   const auto program = find_program(command.argv[0]);
@@ -112,12 +113,14 @@ Result<> run_command(const Command& command) {
   }
   TRY(const bool in_time, std::move(read));
   if (!in_time)
-    return fail(ErrorKind::deadline_exceeded, "template_script", fmt::format("{} did not end in time", command.argv[0]), "look at the load of this machine and try again");
+    return fail(ErrorKind::deadline_exceeded, "template_script", fmt::format("{} did not end in time", command.argv[0]),
+                "look at the load of this machine and try again");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
 
   std::string text;
   for (const auto& line : last) text += "\n  " + line;
-  const auto how = WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : fmt::format("failed with status {}", WEXITSTATUS(status));
+  const auto how = WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status))
+                                       : fmt::format("failed with status {}", WEXITSTATUS(status));
   return fail(ErrorKind::unavailable, "template_script", fmt::format("{} {}; it said:{}", command.argv[0], how, text),
               "correct what its last lines name and run the build again; what was downloaded is kept");
 }

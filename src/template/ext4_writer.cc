@@ -25,10 +25,12 @@ namespace {
 constexpr const char* kUuid = "5ace0000-0000-4000-8000-000000000001";
 constexpr const char* kHashSeed = "5ace0000-0000-4000-8000-000000000002";
 constexpr const char* kFeatures =
-    "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
+    "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_"
+    "isize,metadata_csum";
 
 tl::unexpected<Error> failure(errcode_t code, std::string_view doing) {
-  const auto kind = code == EXT2_ET_BLOCK_ALLOC_FAIL || code == EXT2_ET_INODE_ALLOC_FAIL || code == ENOSPC ? ErrorKind::insufficient_storage : ErrorKind::internal;
+  const auto kind = code == EXT2_ET_BLOCK_ALLOC_FAIL || code == EXT2_ET_INODE_ALLOC_FAIL || code == ENOSPC ? ErrorKind::insufficient_storage
+                                                                                                           : ErrorKind::internal;
   return fail(kind, "template_image", fmt::format("cannot {} in the image: {}", doing, error_message(code)),
               kind == ErrorKind::insufficient_storage ? "raise disk_mib in the template's template.toml" : "");
 }
@@ -42,7 +44,7 @@ struct CloseFilesystem {
 struct Ext4Writer::State {
   std::unique_ptr<struct_ext2_filsys, CloseFilesystem> filesystem;
   std::map<std::string, ext2_ino_t> folders, files;
-  std::string path;           // of the file begun last
+  std::string path;  // of the file begun last
   ext2_file_t file = nullptr;
 
   ~State() {
@@ -56,7 +58,8 @@ struct Ext4Writer::State {
     const auto parent = slash == std::string::npos ? std::string() : path_.substr(0, slash);
     const auto name = slash == std::string::npos ? path_ : path_.substr(slash + 1);
     const auto found = folders.find(parent);
-    if (found == folders.end() || name.empty() || name == "." || name == ".." || name.size() > EXT2_NAME_LEN || folders.contains(path_) || files.contains(path_))
+    if (found == folders.end() || name.empty() || name == "." || name == ".." || name.size() > EXT2_NAME_LEN || folders.contains(path_) ||
+        files.contains(path_))
       return fail(ErrorKind::invalid_argument, "template_image", fmt::format("'{}' has no place in the image", path_),
                   "give each path once, and folders before what lies in them");
     return std::pair{found->second, name};
@@ -116,16 +119,40 @@ Result<Ext4Writer> Ext4Writer::create(const fs::path& image, std::uint32_t size_
   }
   // Nothing is left for the guest to initialise: a lazy table would be written by every sandbox into its own layer.
   Command make;
-  make.argv = {"mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-O", kFeatures, "-U", kUuid,
-               "-J", "size=16", "-E", fmt::format("lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={},packed_meta_blocks=1", kHashSeed),
-               "-o", "Linux", "-M", "/", image.string()};
+  make.argv = {"mke2fs",
+               "-q",
+               "-F",
+               "-t",
+               "ext4",
+               "-b",
+               "4096",
+               "-I",
+               "256",
+               "-i",
+               "16384",
+               "-m",
+               "0",
+               "-O",
+               kFeatures,
+               "-U",
+               kUuid,
+               "-J",
+               "size=16",
+               "-E",
+               fmt::format("lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={},packed_meta_blocks=1", kHashSeed),
+               "-o",
+               "Linux",
+               "-M",
+               "/",
+               image.string()};
   // The settings of the machine's mke2fs.conf are not ours; the date is e2fsprogs's own switch for its tests.
   make.environment = {"MKE2FS_CONFIG=/dev/null", fmt::format("E2FSPROGS_FAKE_TIME={}", now)};
   TRY_VOID(run_command(make));
 
   auto state = std::make_unique<State>();
   ext2_filsys opened = nullptr;
-  if (auto code = ext2fs_open(image.c_str(), EXT2_FLAG_RW | EXT2_FLAG_64BITS | EXT2_FLAG_EXCLUSIVE, 0, 0, unix_io_manager, &opened)) return failure(code, "open the file system");
+  if (auto code = ext2fs_open(image.c_str(), EXT2_FLAG_RW | EXT2_FLAG_64BITS | EXT2_FLAG_EXCLUSIVE, 0, 0, unix_io_manager, &opened))
+    return failure(code, "open the file system");
   state->filesystem.reset(opened);
   opened->now = static_cast<time_t>(now);
   if (auto code = ext2fs_read_bitmaps(opened)) return failure(code, "read the bitmaps");
@@ -139,8 +166,10 @@ Result<> Ext4Writer::folder(const std::string& path, const FileAttributes& attri
   TRY(auto place, state_->place(path));
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
-  if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFDIR | 0755, nullptr, &inode)) return failure(code, "make folder " + path);
-  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_mkdir(state_->fs(), parent, inode, name.c_str()); }));
+  if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFDIR | 0755, nullptr, &inode))
+    return failure(code, "make folder " + path);
+  TRY_VOID(state_->with_room(parent, path,
+                             [&, parent = parent, &name = name] { return ext2fs_mkdir(state_->fs(), parent, inode, name.c_str()); }));
   state_->folders.emplace(path, inode);
   return state_->set_attributes(inode, attributes, path);
 }
@@ -150,7 +179,9 @@ Result<> Ext4Writer::begin_file(const std::string& path, const FileAttributes& a
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
   if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFREG | 0644, nullptr, &inode)) return failure(code, "make file " + path);
-  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_link(state_->fs(), parent, name.c_str(), inode, EXT2_FT_REG_FILE); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] {
+    return ext2fs_link(state_->fs(), parent, name.c_str(), inode, EXT2_FT_REG_FILE);
+  }));
   ext2fs_inode_alloc_stats2(state_->fs(), inode, +1, 0);
   ext2_inode record{};
   record.i_mode = LINUX_S_IFREG | 0644;
@@ -188,7 +219,9 @@ Result<> Ext4Writer::symlink(const std::string& path, const std::string& target,
   const auto& [parent, name] = place;
   ext2_ino_t inode = 0;
   if (auto code = ext2fs_new_inode(state_->fs(), parent, LINUX_S_IFLNK | 0777, nullptr, &inode)) return failure(code, "make link " + path);
-  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_symlink(state_->fs(), parent, inode, name.c_str(), target.c_str()); }));
+  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] {
+    return ext2fs_symlink(state_->fs(), parent, inode, name.c_str(), target.c_str());
+  }));
   state_->files.emplace(path, inode);
   return state_->set_attributes(inode, attributes, path);
 }
@@ -198,11 +231,13 @@ Result<> Ext4Writer::hard_link(const std::string& path, const std::string& targe
   const auto& [parent, name] = place;
   const auto found = state_->files.find(target);
   if (found == state_->files.end())
-    return fail(ErrorKind::invalid_argument, "template_image", fmt::format("'{}' is a hard link to '{}', which is not there", path, target));
+    return fail(ErrorKind::invalid_argument, "template_image",
+                fmt::format("'{}' is a hard link to '{}', which is not there", path, target));
   ext2_inode record{};
   if (auto code = ext2fs_read_inode(state_->fs(), found->second, &record)) return failure(code, "read the inode of " + target);
   const int type = LINUX_S_ISLNK(record.i_mode) ? EXT2_FT_SYMLINK : EXT2_FT_REG_FILE;
-  TRY_VOID(state_->with_room(parent, path, [&, parent = parent, &name = name] { return ext2fs_link(state_->fs(), parent, name.c_str(), found->second, type); }));
+  TRY_VOID(state_->with_room(
+      parent, path, [&, parent = parent, &name = name] { return ext2fs_link(state_->fs(), parent, name.c_str(), found->second, type); }));
   ++record.i_links_count;
   if (auto code = ext2fs_write_inode(state_->fs(), found->second, &record)) return failure(code, "write the inode of " + target);
   state_->files.emplace(path, found->second);

@@ -18,7 +18,7 @@ struct FileAttributes {
   mode_t mode = 0;  // permissions only
   uid_t uid = 0;
   gid_t gid = 0;
-  std::int64_t mtime = 0;  // seconds; stands for every date of the inode
+  std::int64_t mtime = 0;                       // seconds; stands for every date of the inode
   std::map<std::string, std::string> extended;  // "security.capability" and so on
 };
 

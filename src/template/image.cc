@@ -52,7 +52,8 @@ FileAttributes attributes_of(archive_entry* entry) {
   const char* name = nullptr;
   const void* value = nullptr;
   std::size_t size = 0;
-  while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK) out.extended.emplace(name, std::string(static_cast<const char*>(value), size));
+  while (archive_entry_xattr_next(entry, &name, &value, &size) == ARCHIVE_OK)
+    out.extended.emplace(name, std::string(static_cast<const char*>(value), size));
   return out;
 }
 
@@ -70,7 +71,8 @@ FileAttributes made_here(mode_t mode, std::int64_t mtime) {
 }
 
 // The build's own files, after those of the archive: their folders are there, or are made.
-Result<> add_files(const ImageSpec& spec, const std::set<std::string>& folders, std::int64_t now, Ext4Writer& image, std::vector<std::string>& lines) {
+Result<> add_files(const ImageSpec& spec, const std::set<std::string>& folders, std::int64_t now, Ext4Writer& image,
+                   std::vector<std::string>& lines) {
   std::set<std::string> made = folders;
   for (const auto& [path, content] : spec.files) {
     for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {

@@ -12,10 +12,10 @@
 namespace space::tmpl {
 
 struct ImageSpec {
-  std::filesystem::path archive;   // tar; folders come before what lies in them, targets before hard links to them
-  std::filesystem::path image;     // written: raw, sparse
-  std::filesystem::path manifest;  // written: one line for each file, sorted by path
-  std::uint32_t disk_mib = 4096;   // size of the file system
+  std::filesystem::path archive;             // tar; folders come before what lies in them, targets before hard links to them
+  std::filesystem::path image;               // written: raw, sparse
+  std::filesystem::path manifest;            // written: one line for each file, sorted by path
+  std::uint32_t disk_mib = 4096;             // size of the file system
   std::map<std::string, std::string> files;  // path ("etc/space/x") → content: root's, 0644, in place of what the archive has there
 };
 

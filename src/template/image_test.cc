@@ -24,7 +24,10 @@ std::vector<TestEntry> tree() {
           {.path = "./etc/short", .type = S_IFLNK, .mode = 0777, .link = "secret"},
           {.path = "./etc/same", .hard_link = "./etc/secret"},
           {.path = "./etc/F\xc5\x91tan\xc3\xba.crt", .content = "name in UTF-8"},
-          {.path = "./ping", .mode = 04755, .content = std::string(3'000'000, 'p'), .extended = {{"security.capability", std::string("\1\0\0\2\0 \0\0", 8)}}},
+          {.path = "./ping",
+           .mode = 04755,
+           .content = std::string(3'000'000, 'p'),
+           .extended = {{"security.capability", std::string("\1\0\0\2\0 \0\0", 8)}}},
           {.path = "./tmp/", .type = S_IFDIR, .mode = 01777}};
 }
 
@@ -38,7 +41,8 @@ class ImageTest : public ::testing::Test {
   // What debugfs says about one path.
   std::string debugfs(const std::string& request) {
     std::string out;
-    EXPECT_TRUE(run_command({{"debugfs", "-R", request, (dir_.path() / "a").string()}, {}, [&](const std::string& line) { out += line + "\n"; }}));
+    EXPECT_TRUE(
+        run_command({{"debugfs", "-R", request, (dir_.path() / "a").string()}, {}, [&](const std::string& line) { out += line + "\n"; }}));
     return out;
   }
   TempDir dir_;

@@ -44,7 +44,8 @@ Result<> add(archive* out, const std::string& path, unsigned mode, std::string_v
 }
 
 tl::unexpected<Error> not_a_program(std::string_view what) {
-  return fail(ErrorKind::invalid_argument, "agent_program", fmt::format("the agent {}", what), "build the target space-agent and use its static program");
+  return fail(ErrorKind::invalid_argument, "agent_program", fmt::format("the agent {}", what),
+              "build the target space-agent and use its static program");
 }
 
 }  // namespace
@@ -58,7 +59,8 @@ Result<std::string> make_cpio(std::vector<InitramfsFile> files) {
     return static_cast<la_ssize_t>(length);
   };
   if (archive_write_set_format_cpio_newc(out.get()) != ARCHIVE_OK || archive_write_add_filter_none(out.get()) != ARCHIVE_OK ||
-      archive_write_set_bytes_per_block(out.get(), 512) != ARCHIVE_OK || archive_write_open(out.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK)
+      archive_write_set_bytes_per_block(out.get(), 512) != ARCHIVE_OK ||
+      archive_write_open(out.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK)
     return fail(ErrorKind::internal, "initramfs", fmt::format("cannot start a cpio archive: {}", archive_error_string(out.get())));
 
   // Folders come before what lies in them: their paths are shorter and sort first.
@@ -98,7 +100,9 @@ Result<std::string> loadable_part(std::string program) {
 
 Result<std::string> make_initramfs(const fs::path& agent, const fs::path& modules) {
   auto program = read_file(agent, kAgentBytes);
-  if (!program) return fail(ErrorKind::not_found, "agent_missing", "no agent at " + agent.string() + ": " + program.error().message, "build the target space-agent");
+  if (!program)
+    return fail(ErrorKind::not_found, "agent_missing", "no agent at " + agent.string() + ": " + program.error().message,
+                "build the target space-agent");
   TRY(auto init, loadable_part(std::move(*program)));
   std::vector<InitramfsFile> files;
   files.push_back({"init", 0755, std::move(init)});

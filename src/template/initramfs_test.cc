@@ -78,7 +78,8 @@ TEST(LoadablePartTest, WhatTheKernelCouldNotRunIsRefused) {
   std::memcpy(wild.data() + sizeof(Elf64_Ehdr) + offsetof(Elf64_Phdr, p_offset), &far, sizeof far);
   auto table = program();
   std::memcpy(table.data() + offsetof(Elf64_Ehdr, e_phoff), &far, sizeof far);
-  for (const auto& bytes : {std::string("#!/bin/sh\n"), std::string(), cut, wild, table, program(PT_INTERP)}) EXPECT_EQ(loadable_part(bytes).error().code, "agent_program");
+  for (const auto& bytes : {std::string("#!/bin/sh\n"), std::string(), cut, wild, table, program(PT_INTERP)})
+    EXPECT_EQ(loadable_part(bytes).error().code, "agent_program");
 }
 
 TEST(InitramfsTest, HoldsTheAgentAndTheModulesOfTheOrder) {

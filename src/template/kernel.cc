@@ -36,9 +36,8 @@ Result<> write_new(const fs::path& path, std::string_view content) {
 }  // namespace
 
 const std::vector<std::string>& guest_modules() {
-  static const std::vector<std::string> modules = {"virtio_ring.ko", "virtio.ko",       "virtio_mmio.ko", "virtio_blk.ko",
-                                                   "failover.ko",    "net_failover.ko", "virtio_net.ko",  "virtio-rng.ko",
-                                                   "fuse.ko"};
+  static const std::vector<std::string> modules = {"virtio_ring.ko",  "virtio.ko",     "virtio_mmio.ko", "virtio_blk.ko", "failover.ko",
+                                                   "net_failover.ko", "virtio_net.ko", "virtio-rng.ko",  "fuse.ko"};
   return modules;
 }
 
@@ -51,7 +50,8 @@ std::string guest_module_order() {
 Result<std::string> uncompressed_kernel(std::string_view image) {
   constexpr std::size_t kHeaderEnd = 0x250;
   if (image.size() < kHeaderEnd || image.substr(0x202, 4) != "HdrS") return no_kernel("holds a kernel without a boot header");
-  if ((static_cast<unsigned char>(image[0x207]) << 8 | static_cast<unsigned char>(image[0x206])) < 0x208) return no_kernel("holds a kernel too old to name its payload");
+  if ((static_cast<unsigned char>(image[0x207]) << 8 | static_cast<unsigned char>(image[0x206])) < 0x208)
+    return no_kernel("holds a kernel too old to name its payload");
   const std::uint64_t setup_sectors = std::max<unsigned>(static_cast<unsigned char>(image[0x1f1]), 1);
   const std::uint64_t begin = (setup_sectors + 1) * 512 + little_endian_32(image, 0x248);
   const std::uint64_t length = little_endian_32(image, 0x24c);

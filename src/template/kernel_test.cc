@@ -10,7 +10,11 @@
 namespace space::tmpl {
 namespace {
 
-std::string elf() { return "\x7f" "ELF" + std::string(100'000, 'k') + "end"; }
+std::string elf() {
+  return "\x7f"
+         "ELF" +
+         std::string(100'000, 'k') + "end";
+}
 std::uint32_t size_of(const std::string& text) { return static_cast<std::uint32_t>(text.size()); }
 
 TEST(KernelImageTest, EveryCompressionThatKernelsUse) {
@@ -24,8 +28,11 @@ TEST(KernelImageTest, EveryCompressionThatKernelsUse) {
 
 TEST(KernelImageTest, Lz4AsTheKernelBuildWritesIt) {
   // The legacy frame (magic, then blocks of a length each) is what `lz4 -l` makes; one block of literals.
-  const std::string text = "\x7f" "ELF and some text";
-  std::string payload = {0x02, 0x21, 0x4c, 0x18, static_cast<char>(text.size() + 2), 0, 0, 0, static_cast<char>(0xf0), static_cast<char>(text.size() - 15)};
+  const std::string text =
+      "\x7f"
+      "ELF and some text";
+  std::string payload = {
+      0x02, 0x21, 0x4c, 0x18, static_cast<char>(text.size() + 2), 0, 0, 0, static_cast<char>(0xf0), static_cast<char>(text.size() - 15)};
   const auto kernel = uncompressed_kernel(test_bz_image(payload + text, size_of(text)));
   ASSERT_TRUE(kernel) << describe(kernel.error());
   EXPECT_EQ(*kernel, text);
@@ -34,8 +41,13 @@ TEST(KernelImageTest, Lz4AsTheKernelBuildWritesIt) {
 TEST(KernelImageTest, WhatIsNoKernelIsRefused) {
   auto cut = test_bz_image(compressed(elf(), ARCHIVE_FILTER_XZ), size_of(elf()));
   cut.resize(1100);
-  const std::string cases[] = {"", std::string(4096, '\0'), cut, test_bz_image("no compression known", 10), test_bz_image(compressed("not an ELF", ARCHIVE_FILTER_GZIP), 10),
-                               test_bz_image(compressed(elf(), ARCHIVE_FILTER_XZ), size_of(elf()) + 1), test_bz_image(compressed(elf(), ARCHIVE_FILTER_XZ), 0xffffffff)};
+  const std::string cases[] = {"",
+                               std::string(4096, '\0'),
+                               cut,
+                               test_bz_image("no compression known", 10),
+                               test_bz_image(compressed("not an ELF", ARCHIVE_FILTER_GZIP), 10),
+                               test_bz_image(compressed(elf(), ARCHIVE_FILTER_XZ), size_of(elf()) + 1),
+                               test_bz_image(compressed(elf(), ARCHIVE_FILTER_XZ), 0xffffffff)};
   for (const auto& image : cases) EXPECT_FALSE(uncompressed_kernel(image)) << image.size();
 }
 

@@ -22,8 +22,9 @@ std::vector<std::string_view> words_of(std::string_view line) {
 }
 
 bool is_package_name(std::string_view text) {  // Debian Policy 5.6.1
-  return text.size() >= 2 && text.size() <= 128 && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.") == std::string_view::npos &&
-         text.front() != '.' && text.front() != '-' && text.front() != '+';
+  return text.size() >= 2 && text.size() <= 128 &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.") == std::string_view::npos && text.front() != '.' &&
+         text.front() != '-' && text.front() != '+';
 }
 
 bool is_hash(std::string_view text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
@@ -53,7 +54,8 @@ Result<LockFile> parse_lock_file(std::string_view text) {
       out.sources.emplace_back(line.substr(7));
       continue;
     }
-    if (words[0] != "package" || words.size() != 5) return bad(number, "'package NAME VERSION ARCHITECTURE SHA256' or 'source URI SUITE COMPONENT' is expected");
+    if (words[0] != "package" || words.size() != 5)
+      return bad(number, "'package NAME VERSION ARCHITECTURE SHA256' or 'source URI SUITE COMPONENT' is expected");
     if (!is_package_name(words[1])) return bad(number, "that is not a package's name");
     if (!is_version(words[2])) return bad(number, "that is not a package's version");
     if (words[3] != "amd64" && words[3] != "all") return bad(number, "the architecture must be amd64 or all");
@@ -64,7 +66,8 @@ Result<LockFile> parse_lock_file(std::string_view text) {
   if (number == 0) return bad(1, "it is empty");
   if (out.packages.empty()) return bad(number, "it names no package");
   std::sort(out.packages.begin(), out.packages.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  const auto twice = std::adjacent_find(out.packages.begin(), out.packages.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
+  const auto twice =
+      std::adjacent_find(out.packages.begin(), out.packages.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
   if (twice != out.packages.end()) return bad(number, fmt::format("package {} stands there twice", twice->name));
   return out;
 }

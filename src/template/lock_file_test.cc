@@ -6,8 +6,8 @@ namespace space::tmpl {
 namespace {
 
 const std::string kHash(64, 'a');
-const std::string kGood = "space-lock 1\n# a comment\nsource http://a.example/debian bookworm main\npackage zlib1g 1:1.2.13.dfsg-1 amd64 " + kHash +
-                          "\npackage adduser 3.134 all " + kHash + "\n";
+const std::string kGood = "space-lock 1\n# a comment\nsource http://a.example/debian bookworm main\npackage zlib1g 1:1.2.13.dfsg-1 amd64 " +
+                          kHash + "\npackage adduser 3.134 all " + kHash + "\n";
 
 TEST(LockFileTest, PackagesAndSources) {
   const auto lock = parse_lock_file(kGood);

@@ -24,7 +24,8 @@ Result<> check_unneeded(std::string_view reference, std::string_view digest, con
   }
   if (count == 0) return {};
   if (count > kMostNamed) named += fmt::format(" and {} more", count - kMostNamed);
-  return fail(ErrorKind::conflict, "template_in_use", fmt::format("{} is the last name of a template that is needed by {}", reference, named),
+  return fail(ErrorKind::conflict, "template_in_use",
+              fmt::format("{} is the last name of a template that is needed by {}", reference, named),
               "delete those first, or give the template another tag before this one goes");
 }
 

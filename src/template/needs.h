@@ -11,9 +11,9 @@
 namespace space::tmpl {
 
 struct Need {
-  std::string kind;     // "sandbox" or "checkpoint"
+  std::string kind;  // "sandbox" or "checkpoint"
   std::string id;
-  std::string detail;   // its state, or its name
+  std::string detail;  // its state, or its name
   std::string template_digest, base_key;
 };
 

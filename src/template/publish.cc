@@ -75,9 +75,9 @@ std::string release_digest(const std::string& tree_digest, const RuntimeConfig& 
   // Keys of a std::map are sorted, so the text is the same for the same configuration.
   json::object env;
   for (const auto& [key, value] : config.env) env[key] = value;
-  auto text = fmt::format("space-template 1\ntree {}\ncpus {}\nmemory_mib {}\ndisk_mib {}\nenv {}\nuser {}\nworkdir {}\n", tree_digest, config.cpus,
-                                config.memory_mib, config.disk_mib, json::serialize(env), json::serialize(json::string(config.user)),
-                                json::serialize(json::string(config.workdir)));
+  auto text = fmt::format("space-template 1\ntree {}\ncpus {}\nmemory_mib {}\ndisk_mib {}\nenv {}\nuser {}\nworkdir {}\n", tree_digest,
+                          config.cpus, config.memory_mib, config.disk_mib, json::serialize(env), json::serialize(json::string(config.user)),
+                          json::serialize(json::string(config.workdir)));
   if (!config.start.empty()) text += fmt::format("start {}\n", json::serialize(json::string(config.start)));
   if (!config.ready.empty()) text += fmt::format("ready {}\n", json::serialize(json::string(config.ready)));
   return digest_name(sha256(text));
@@ -87,7 +87,8 @@ Result<Release> publish(const TemplateStore& store, const NewRelease& next) {
   const Layout layout(store.root());
   const auto label = next.name + ":" + next.tag;
   TRY(auto reference, parse_reference(label));
-  if (!is_version(next.kernel_version)) return fail(ErrorKind::invalid_argument, "kernel_version", "'" + next.kernel_version + "' is not a kernel version");
+  if (!is_version(next.kernel_version))
+    return fail(ErrorKind::invalid_argument, "kernel_version", "'" + next.kernel_version + "' is not a kernel version");
   const auto digest = release_digest(next.tree_digest, next.config);
 
   auto present = store.resolve(label);
@@ -106,7 +107,9 @@ Result<Release> publish(const TemplateStore& store, const NewRelease& next) {
   TRY_VOID(make_directories(layout.tags() / next.name, 0755));
   TRY_VOID(write_file_durable(
       layout.tag(next.name, next.tag),
-      json::serialize(json::object{{"format", 1}, {"digest", digest}, {"kernel", next.kernel_version}, {"created_ms", next.created_ms}}) + "\n", 0644));
+      json::serialize(json::object{{"format", 1}, {"digest", digest}, {"kernel", next.kernel_version}, {"created_ms", next.created_ms}}) +
+          "\n",
+      0644));
   return store.resolve(label);
 }
 

@@ -22,10 +22,10 @@ struct RuntimeConfig {
 struct NewRelease {
   std::string name, tag;
   RuntimeConfig config;
-  std::string tree_digest;           // "sha256:…" of the manifest of the files
+  std::string tree_digest;  // "sha256:…" of the manifest of the files
   std::string image_digest;
-  std::string kernel_version;        // below kernels/
-  std::filesystem::path staged;      // on the store's disk, with rootfs.ext4, manifest and lock; moved into the store
+  std::string kernel_version;    // below kernels/
+  std::filesystem::path staged;  // on the store's disk, with rootfs.ext4, manifest and lock; moved into the store
   std::int64_t created_ms = 0;
 };
 

@@ -31,7 +31,8 @@ tl::unexpected<Error> damaged(std::string_view release, std::string_view what) {
 }
 
 tl::unexpected<Error> unknown(const std::string& label) {
-  return fail(ErrorKind::not_found, "template_not_found", fmt::format("there is no template '{}' on this machine", label), "list them with 'space template ls'");
+  return fail(ErrorKind::not_found, "template_not_found", fmt::format("there is no template '{}' on this machine", label),
+              "list them with 'space template ls'");
 }
 
 Result<std::pair<std::uint64_t, std::string>> seal(const fs::path& path) {
@@ -79,17 +80,20 @@ Result<Release> PublishedStore::place(const TemplateStore& system, const Order& 
   const std::string label = order.name + ":" + order.tag;
   const auto taken = system.resolve(label);
   if (taken)
-    return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {} is published already, and stays what it is", label), "publish it under another tag");
+    return fail(ErrorKind::conflict, "template_tag_exists", fmt::format("template {} is published already, and stays what it is", label),
+                "publish it under another tag");
   if (taken.error().kind != ErrorKind::not_found) return fail(taken.error());
   TRY(const auto disk, seal(order.staged / kDisk));
   const std::string& below = order.parent.stands_on.empty() ? order.parent.digest : order.parent.stands_on;
   const std::string digest = release_digest(digest_name(sha256(fmt::format("below {}\ndisk {}\n", below, disk.second))), order.config);
   const auto target = content(digest);
-  TRY_VOID(write_file_durable(order.staged / "release.json", json::serialize(record_of(order, digest, disk.first, disk.second)) + "\n", 0400));
+  TRY_VOID(
+      write_file_durable(order.staged / "release.json", json::serialize(record_of(order, digest, disk.first, disk.second)) + "\n", 0400));
   TRY_VOID(sync_directory(order.staged));
   TRY_VOID(make_directories(root_ / "content", 0700));
   std::error_code error;
-  if (fs::exists(target / "release.json", error)) TRY_VOID(remove_tree(order.staged));
+  if (fs::exists(target / "release.json", error))
+    TRY_VOID(remove_tree(order.staged));
   else {
     TRY_VOID(remove_tree(target));
     if (::rename(order.staged.c_str(), target.c_str()) != 0) return fail_errno(errno, "rename to " + target.string());
@@ -150,7 +154,8 @@ Result<Release> PublishedStore::read(const TemplateStore& system, const std::str
   return read_content(system, name, tag_name, record);
 }
 
-Result<Release> PublishedStore::read_content(const TemplateStore& system, const std::string& name, const std::string& tag_name, const Tag& record) const {
+Result<Release> PublishedStore::read_content(const TemplateStore& system, const std::string& name, const std::string& tag_name,
+                                             const Tag& record) const {
   const auto label = name + ":" + tag_name;
   auto text = read_file(content(record.digest) / "release.json", kRecordBytes);
   if (!text) return damaged(label, "content " + record.digest + " has no readable release.json");

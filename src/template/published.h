@@ -46,9 +46,9 @@ class PublishedStore {
   };
   Result<Tag> tag(const std::string& name, const std::string& tag) const;  // not_found/template_not_found
   Result<Release> read(const TemplateStore& system, const std::string& name, const std::string& tag) const;
-  Result<std::vector<std::pair<std::string, std::string>>> tags() const;  // (name, tag), sorted
+  Result<std::vector<std::pair<std::string, std::string>>> tags() const;   // (name, tag), sorted
   Result<> remove(const std::string& name, const std::string& tag) const;  // the name alone; drop follows
-  Result<std::vector<std::string>> parents() const;  // digests of the system's releases that stand below
+  Result<std::vector<std::string>> parents() const;                        // digests of the system's releases that stand below
 
  private:
   Result<Release> read_content(const TemplateStore& system, const std::string& name, const std::string& tag, const Tag& record) const;

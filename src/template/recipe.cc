@@ -11,7 +11,8 @@ namespace fs = std::filesystem;
 namespace {
 
 tl::unexpected<Error> bad(const fs::path& file, std::string_view what) {
-  return fail(ErrorKind::invalid_argument, "template_recipe", fmt::format("{}: {}", file.string(), what), "see templates/base/template.toml for what may stand there");
+  return fail(ErrorKind::invalid_argument, "template_recipe", fmt::format("{}: {}", file.string(), what),
+              "see templates/base/template.toml for what may stand there");
 }
 
 }  // namespace
@@ -21,7 +22,8 @@ Result<RuntimeConfig> read_recipe(const fs::path& folder) {
   auto text = read_file(file, 64 << 10);
   if (!text) return bad(file, text.error().message);
   TRY(const toml::table table, read_toml(*text, [&](std::string_view what) { return bad(file, what); }));
-  if (const char* key = unknown_key(table, {"user", "workdir", "size", "env", "start"})) return bad(file, fmt::format("'{}' is not known", key));
+  if (const char* key = unknown_key(table, {"user", "workdir", "size", "env", "start"}))
+    return bad(file, fmt::format("'{}' is not known", key));
 
   RuntimeConfig config;
   if (table.contains("user")) {
@@ -37,13 +39,15 @@ Result<RuntimeConfig> read_recipe(const fs::path& folder) {
   if (table.contains("size")) {
     const auto* size = table["size"].as_table();
     if (!size) return bad(file, "[size] must be a table");
-    if (const char* key = unknown_key(*size, {"cpus", "memory_mib", "disk_mib"})) return bad(file, fmt::format("size.{} is not known", key));
+    if (const char* key = unknown_key(*size, {"cpus", "memory_mib", "disk_mib"}))
+      return bad(file, fmt::format("size.{} is not known", key));
     struct Field {
       const char* name;
       std::uint32_t* value;
       std::int64_t least, most;
     };
-    for (const auto& field : {Field{"cpus", &config.cpus, 1, 256}, Field{"memory_mib", &config.memory_mib, 64, 1 << 20}, Field{"disk_mib", &config.disk_mib, 256, 1 << 24}}) {
+    for (const auto& field : {Field{"cpus", &config.cpus, 1, 256}, Field{"memory_mib", &config.memory_mib, 64, 1 << 20},
+                              Field{"disk_mib", &config.disk_mib, 256, 1 << 24}}) {
       if (!size->contains(field.name)) continue;
       const auto value = (*size)[field.name].value_exact<std::int64_t>();
       if (!value || *value < field.least || *value > field.most)
@@ -84,11 +88,18 @@ Result<fs::path> find_beside_program(std::string_view what, std::initializer_lis
       if (fs::exists(folder / place, error)) return fs::canonical(folder / place, error);
     tried += " " + folder.string();
   }
-  return fail(ErrorKind::not_found, "not_installed", fmt::format("{} was not found in or above{}", what, tried), "name its place with an option, or install space as a whole");
+  return fail(ErrorKind::not_found, "not_installed", fmt::format("{} was not found in or above{}", what, tried),
+              "name its place with an option, or install space as a whole");
 }
 
-Result<fs::path> find_recipes() { return find_beside_program("templates/", {"share/space/templates/rootfs", "templates/rootfs"}).map([](const fs::path& path) { return path.parent_path(); }); }
+Result<fs::path> find_recipes() {
+  return find_beside_program("templates/", {"share/space/templates/rootfs", "templates/rootfs"}).map([](const fs::path& path) {
+    return path.parent_path();
+  });
+}
 
-Result<fs::path> find_agent() { return find_beside_program("space-agent", {"space-agent", "libexec/space-agent", "src/agent/space-agent", "agent/space-agent"}); }
+Result<fs::path> find_agent() {
+  return find_beside_program("space-agent", {"space-agent", "libexec/space-agent", "src/agent/space-agent", "agent/space-agent"});
+}
 
 }  // namespace space::tmpl

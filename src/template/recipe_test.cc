@@ -48,8 +48,9 @@ TEST_F(RecipeTest, AStartCommandAndWhenItServes) {
 }
 
 TEST_F(RecipeTest, MistakesNameTheFile) {
-  for (const char* text : {"user = 1", "user = \"\"", "workdir = \"here\"", "size = 1", "[size]\ncpus = 0", "[size]\ncpus = \"2\"", "[size]\ncpus = 1.5",
-                           "[size]\ncores = 2", "start = \"x\"", "[start]\nrun = \"x\"", "[start]\ncommand = \"\"", "[env]\nA = 1", "colour = \"red\"", "[size", "cpus = 2"}) {
+  for (const char* text : {"user = 1", "user = \"\"", "workdir = \"here\"", "size = 1", "[size]\ncpus = 0", "[size]\ncpus = \"2\"",
+                           "[size]\ncpus = 1.5", "[size]\ncores = 2", "start = \"x\"", "[start]\nrun = \"x\"", "[start]\ncommand = \"\"",
+                           "[env]\nA = 1", "colour = \"red\"", "[size", "cpus = 2"}) {
     const auto config = read(text);
     ASSERT_FALSE(config) << text;
     EXPECT_EQ(config.error().code, "template_recipe") << text;

@@ -77,7 +77,8 @@ Result<Release> read_content(const Layout& layout, std::string name, std::string
   read_runtime(r, release);
   release.rootfs_bytes = static_cast<std::uint64_t>(r.number("rootfs_bytes", 0, INT64_MAX));
   if (auto done = r.done(); !done) return damaged(label, "release.json: " + done.error().message);
-  if (release.digest != record.digest || !snapshot::is_digest(release.image_digest)) return damaged(label, "release.json belongs to another digest");
+  if (release.digest != record.digest || !snapshot::is_digest(release.image_digest))
+    return damaged(label, "release.json belongs to another digest");
 
   release.name = std::move(name);
   release.tag = std::move(tag);
@@ -198,7 +199,8 @@ Result<> TemplateStore::remove(std::string_view reference) {
   }
   auto lock = layout.lock();
   if (!lock && lock.error().kind == ErrorKind::permission_denied)
-    return fail(ErrorKind::permission_denied, "template_store_owner", "templates belong to root on the server's machine, and the server does not run as root",
+    return fail(ErrorKind::permission_denied, "template_store_owner",
+                "templates belong to root on the server's machine, and the server does not run as root",
                 fmt::format("run 'space template rm --local {}' there as root", reference));
   if (!lock) return fail(std::move(lock).error());
   TRY(auto tags, tag_names(layout));

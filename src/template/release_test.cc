@@ -57,7 +57,8 @@ TEST(ReferenceTest, NameTagAndDigest) {
 }
 
 TEST(ReferenceTest, WhatCouldBeAPathOrIsNotAName) {
-  for (const char* text : {"", ":", "base:", ":latest", "../base", "base:..", "base:.x", "a/b", "Base", "base:a:b", "base latest", "sha256:abc", "b\n"})
+  for (const char* text :
+       {"", ":", "base:", ":latest", "../base", "base:..", "base:.x", "a/b", "Base", "base:a:b", "base latest", "sha256:abc", "b\n"})
     EXPECT_FALSE(parse_reference(text)) << text;
   EXPECT_FALSE(parse_reference(std::string(65, 'a')));
   EXPECT_FALSE(parse_reference("sha256:" + std::string(64, 'G')));
@@ -139,8 +140,8 @@ TEST_F(StoreTest, DamagedReleasesAreRefusedByName) {
     EXPECT_EQ(store_.list()->size(), 1U) << what;
     EXPECT_EQ(publish(store_, staged("bad", "latest", '2')).error().code, "template_corrupt") << what;
   };
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string(R"({"format":2})"), content.substr(0, content.size() / 2),
-                                  std::string(1 << 20, '{')}) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string(R"({"format":2})"),
+                                  content.substr(0, content.size() / 2), std::string(1 << 20, '{')}) {
     std::ofstream(record) << text;
     expect_refused("release.json: " + text.substr(0, 40));
   }

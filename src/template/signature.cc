@@ -23,7 +23,8 @@ tl::unexpected<Error> unreadable(std::string_view label, std::string_view what) 
 }
 
 tl::unexpected<Error> altered(std::string_view label, std::string_view part) {
-  return fail(ErrorKind::unsupported, "template_altered", fmt::format("template {} is not what was built and signed: its {} is another", label, part),
+  return fail(ErrorKind::unsupported, "template_altered",
+              fmt::format("template {} is not what was built and signed: its {} is another", label, part),
               fmt::format("find out who changed it; then remove it with 'space template rm {}' and bring or build it again", label));
 }
 
@@ -59,8 +60,8 @@ Result<std::string> statement_of(const Release& release) {
   TRY(const auto modules, digest_of_modules(kernel / "modules"));
   TRY(const auto image, digest_of_image(release.rootfs));
   if (image != release.image_digest) return altered(label, "rootfs.ext4");
-  return fmt::format("{}template {}\ndigest {}\nrelease.json {}\nmanifest {}\nlock {}\nrootfs.ext4 {}\nkernel {}\nvmlinux {}\nmodules {}", kHead, label, release.digest, record,
-                     manifest, lock, image, kernel.filename().string(), vmlinux, modules);
+  return fmt::format("{}template {}\ndigest {}\nrelease.json {}\nmanifest {}\nlock {}\nrootfs.ext4 {}\nkernel {}\nvmlinux {}\nmodules {}",
+                     kHead, label, release.digest, record, manifest, lock, image, kernel.filename().string(), vmlinux, modules);
 }
 
 // The first word of the first line in which the two differ.
@@ -76,11 +77,14 @@ std::string difference(std::string_view one, std::string_view other) {
 
 }  // namespace
 
-fs::path signature_file(const TemplateStore& store, const Release& release) { return Layout(store.root()).signature(release.name, release.tag); }
+fs::path signature_file(const TemplateStore& store, const Release& release) {
+  return Layout(store.root()).signature(release.name, release.tag);
+}
 
 Result<Signature> parse_signature(std::string_view text, std::string_view label) {
   const auto last = text.rfind(kSignature);
-  if (!text.starts_with(kHead) || last == text.npos || !text.ends_with('\n')) return unreadable(label, "is cut, or no text that SPACE wrote");
+  if (!text.starts_with(kHead) || last == text.npos || !text.ends_with('\n'))
+    return unreadable(label, "is cut, or no text that SPACE wrote");
   const auto hex = text.substr(last + kSignature.size(), text.size() - last - kSignature.size() - 1);
   const auto signature = hex_decode(hex);
   const auto statement = text.substr(0, last);
@@ -109,12 +113,14 @@ Result<> check_statement(const Signature& signature, const Release& release) {
 
 Result<> sign_release(const TemplateStore& store, const Release& release, const SigningKey& key) {
   if (!release.stands_on.empty())
-    return fail(ErrorKind::invalid_argument, "template_reference", fmt::format("template {} was published by a server out of a sandbox, and such are not signed", label_of(release)),
+    return fail(ErrorKind::invalid_argument, "template_reference",
+                fmt::format("template {} was published by a server out of a sandbox, and such are not signed", label_of(release)),
                 "sign what it stands on, and let the policy say published = \"allow\" (docs/supply.md)");
   TRY(const auto lock, Layout(store.root()).lock());
   TRY(const auto parts, statement_of(release));
   const auto statement = fmt::format("{}{}{}", parts, kSigner, to_string(key.public_key()));
-  return write_file_durable(signature_file(store, release), fmt::format("{}{}{}\n", statement, kSignature, hex_encode(as_bytes(key.sign(statement)))), 0644);
+  return write_file_durable(signature_file(store, release),
+                            fmt::format("{}{}{}\n", statement, kSignature, hex_encode(as_bytes(key.sign(statement)))), 0644);
 }
 
 }  // namespace space::tmpl

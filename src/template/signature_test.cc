@@ -34,8 +34,12 @@ TEST_F(SignatureTest, OfWhatLiesThereIsRight) {
 
 TEST_F(SignatureTest, ABitInAnyFileIsNoticedAndTheFileNamed) {
   const auto content = release.rootfs.parent_path();
-  for (const auto& [file, name] : {std::pair{release.rootfs, "rootfs.ext4"}, {content / "manifest", "manifest"}, {content / "lock", "lock"}, {release.kernel, "vmlinux"},
-                                   {release.kernel.parent_path() / "modules" / "a.ko", "modules"}, {release.kernel.parent_path() / "modules" / "order", "modules"}}) {
+  for (const auto& [file, name] : {std::pair{release.rootfs, "rootfs.ext4"},
+                                   {content / "manifest", "manifest"},
+                                   {content / "lock", "lock"},
+                                   {release.kernel, "vmlinux"},
+                                   {release.kernel.parent_path() / "modules" / "a.ko", "modules"},
+                                   {release.kernel.parent_path() / "modules" / "order", "modules"}}) {
     flip(file, 1);
     const auto checked = check_statement(read_signature(store, release)->value(), release);
     ASSERT_FALSE(checked) << file;
@@ -72,7 +76,8 @@ TEST_F(SignatureTest, NoBitOfTheRecordsCanBeTurned) {
 TEST_F(SignatureTest, CutLongAndForeignTextsAreRefused) {
   const auto whole = text_of(signature());
   for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(parse_signature(whole.substr(0, size), "base:latest")) << size;
-  for (const auto& text : {whole + "\n", whole + whole, "\n" + whole, whole.substr(0, whole.size() - 1) + " \n", std::string("space-template-signature 1\n")})
+  for (const auto& text :
+       {whole + "\n", whole + whole, "\n" + whole, whole.substr(0, whole.size() - 1) + " \n", std::string("space-template-signature 1\n")})
     EXPECT_EQ(parse_signature(text, "base:latest").error().code, "template_signature");
   std::ofstream(signature()) << std::string(kSignatureFileBytes + 1, 'a');
   EXPECT_EQ(verdict(), "template_signature");
@@ -116,20 +121,26 @@ TEST_F(SignatureTest, KeysAreTheirOwnersAlone) {
     ::chmod((dir.path() / "bad").c_str(), 0600);
     return SigningKey::load(dir.path() / "bad").error().code;
   };
-  for (const auto& text : {std::string(), std::string(5000, 'a'), text_of(file).substr(0, 60), std::string("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")}) EXPECT_EQ(write(text), "signing_key");
+  for (const auto& text : {std::string(), std::string(5000, 'a'), text_of(file).substr(0, 60),
+                           std::string("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")})
+    EXPECT_EQ(write(text), "signing_key");
 }
 
 TEST(PublicKeyTest, HasOneSpelling) {
   const auto text = "ed25519:" + std::string(64, 'a');
   EXPECT_EQ(to_string(parse_public_key(text).value()), text);
-  for (const auto& wrong : {std::string(64, 'a'), "ed25519:" + std::string(63, 'a'), "ed25519:" + std::string(66, 'a'), "ed25519:" + std::string(64, 'A'), "ed448:" + std::string(64, 'a')})
+  for (const auto& wrong : {std::string(64, 'a'), "ed25519:" + std::string(63, 'a'), "ed25519:" + std::string(66, 'a'),
+                            "ed25519:" + std::string(64, 'A'), "ed448:" + std::string(64, 'a')})
     EXPECT_FALSE(parse_public_key(wrong)) << wrong;
 }
 
 // RFC 8032, section 7.1, test 2.
 TEST(PublicKeyTest, VerifiesAsTheStandardSays) {
   const auto key = parse_public_key("ed25519:3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c").value();
-  const auto signature = hex_decode("92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00").value();
+  const auto signature = hex_decode(
+                             "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302"
+                             "aeeb00d291612bb0c00")
+                             .value();
   EXPECT_TRUE(is_signed("\x72", signature, key));
   EXPECT_FALSE(is_signed("\x73", signature, key));
   EXPECT_FALSE(is_signed("\x72", signature.substr(0, 63), key));

@@ -34,7 +34,8 @@ using Context = std::unique_ptr<EVP_MD_CTX, FreeContext>;
 const unsigned char* raw(const void* bytes) { return static_cast<const unsigned char*>(bytes); }
 
 tl::unexpected<Error> bad_key(const fs::path& file, std::string_view what) {
-  return fail(ErrorKind::invalid_argument, "signing_key", fmt::format("{} {}", file.string(), what), "make one with 'space template key create FILE'");
+  return fail(ErrorKind::invalid_argument, "signing_key", fmt::format("{} {}", file.string(), what),
+              "make one with 'space template key create FILE'");
 }
 
 // A key with a passphrase is refused, not asked about: signing runs without a terminal.
@@ -56,7 +57,8 @@ std::optional<PublicKey> parse_public_key(std::string_view text) {
 
 bool is_signed(std::string_view message, std::string_view signature, const PublicKey& by) {
   if (signature.size() != kSignatureBytes) return false;
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, raw(by.bytes.data()), by.bytes.size()), EVP_PKEY_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, raw(by.bytes.data()), by.bytes.size()), EVP_PKEY_free);
   const Context context(EVP_MD_CTX_new());
   if (!key || !context || EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) != 1) return false;
   return EVP_DigestVerify(context.get(), raw(signature.data()), signature.size(), raw(message.data()), message.size()) == 1;
@@ -74,7 +76,8 @@ Result<SigningKey> SigningKey::create(const fs::path& file) {
   auto fd = open_file(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   std::error_code error;
   if (!fd && fs::exists(file, error))
-    return fail(ErrorKind::conflict, "signing_key_exists", fmt::format("{} is there already, and a key is never written over", file.string()), "name another file");
+    return fail(ErrorKind::conflict, "signing_key_exists",
+                fmt::format("{} is there already, and a key is never written over", file.string()), "name another file");
   if (!fd) return fail(std::move(fd).error());
   TRY_VOID(write_all(*fd, std::string_view(text, static_cast<std::size_t>(std::max(size, 0L)))));
   if (::fsync(fd->get()) != 0) return fail_errno(errno, "fsync " + file.string());
@@ -99,7 +102,8 @@ Result<SigningKey> SigningKey::load(const fs::path& file) {
 PublicKey SigningKey::public_key() const {
   PublicKey out;
   std::size_t size = out.bytes.size();
-  if (EVP_PKEY_get_raw_public_key(key_.get(), reinterpret_cast<unsigned char*>(out.bytes.data()), &size) != 1 || size != out.bytes.size()) std::abort();
+  if (EVP_PKEY_get_raw_public_key(key_.get(), reinterpret_cast<unsigned char*>(out.bytes.data()), &size) != 1 || size != out.bytes.size())
+    std::abort();
   return out;
 }
 
@@ -108,7 +112,8 @@ std::string SigningKey::sign(std::string_view message) const {
   std::size_t size = out.size();
   const Context context(EVP_MD_CTX_new());
   if (!context || EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key_.get()) != 1 ||
-      EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(out.data()), &size, raw(message.data()), message.size()) != 1 || size != out.size())
+      EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(out.data()), &size, raw(message.data()), message.size()) != 1 ||
+      size != out.size())
     std::abort();
   return out;
 }

@@ -65,7 +65,9 @@ inline std::string make_tar(const std::vector<TestEntry>& entries, int filter = 
   return make_archive(archive_write_set_format_pax, filter, entries);
 }
 
-inline std::string compressed(const std::string& bytes, int filter) { return make_archive(archive_write_set_format_raw, filter, {{.path = "data", .content = bytes}}); }
+inline std::string compressed(const std::string& bytes, int filter) {
+  return make_archive(archive_write_set_format_raw, filter, {{.path = "data", .content = bytes}});
+}
 
 // A bzImage with nothing but the fields that name its payload (Linux, Documentation/x86/boot.rst).
 inline std::string test_bz_image(const std::string& payload, std::uint32_t uncompressed_size) {
@@ -83,15 +85,20 @@ inline std::string test_bz_image(const std::string& payload, std::uint32_t uncom
   image += payload;
   std::string size(4, '\0');
   put(size, 0, uncompressed_size);
-  if (payload.starts_with("\x1f\x8b")) size.clear(), put(image, 0x24c, static_cast<std::uint32_t>(payload.size()));  // it ends with the size by itself
+  if (payload.starts_with("\x1f\x8b"))
+    size.clear(), put(image, 0x24c, static_cast<std::uint32_t>(payload.size()));  // it ends with the size by itself
   return image + size + "what follows the payload";
 }
 
 inline std::string test_kernel_package(const std::string& kernel, const std::vector<std::string>& modules) {
-  std::vector<TestEntry> files = {{.path = "./boot/vmlinuz-6.1-test", .content = test_bz_image(compressed(kernel, ARCHIVE_FILTER_XZ), static_cast<std::uint32_t>(kernel.size()))}};
-  for (const auto& module : modules) files.push_back({.path = "./lib/modules/6.1-test/kernel/drivers/" + module, .content = "module " + module});
+  std::vector<TestEntry> files = {
+      {.path = "./boot/vmlinuz-6.1-test",
+       .content = test_bz_image(compressed(kernel, ARCHIVE_FILTER_XZ), static_cast<std::uint32_t>(kernel.size()))}};
+  for (const auto& module : modules)
+    files.push_back({.path = "./lib/modules/6.1-test/kernel/drivers/" + module, .content = "module " + module});
   return make_archive(archive_write_set_format_ar_bsd, ARCHIVE_FILTER_NONE,
-                      {{.path = "debian-binary", .content = "2.0\n"}, {.path = "control.tar.xz", .content = make_tar({}, ARCHIVE_FILTER_XZ)},
+                      {{.path = "debian-binary", .content = "2.0\n"},
+                       {.path = "control.tar.xz", .content = make_tar({}, ARCHIVE_FILTER_XZ)},
                        {.path = "data.tar.xz", .content = make_tar(files, ARCHIVE_FILTER_XZ)}});
 }
 

@@ -19,7 +19,8 @@ struct WholeRelease : ::testing::Test {
     put("kernels/6.1-1/vmlinux", "kernel");
     put("kernels/6.1-1/modules/order", "a.ko\n");
     put("kernels/6.1-1/modules/a.ko", "module");
-    put("kernels/6.1-1/kernel.json", R"({"format": 1, "package": "linux-image-6.1", "version": "6.1-1", "package_sha256": ")" + std::string(64, 'c') + "\", \"vmlinux_digest\": \"\"}");
+    put("kernels/6.1-1/kernel.json", R"({"format": 1, "package": "linux-image-6.1", "version": "6.1-1", "package_sha256": ")" +
+                                         std::string(64, 'c') + "\", \"vmlinux_digest\": \"\"}");
     put("initramfs/6.1-1/abc.cpio", "initramfs");
     std::filesystem::create_symlink("abc.cpio", store.root() / "initramfs/6.1-1/current");
     release = published("base", "latest", "image");
@@ -32,7 +33,8 @@ struct WholeRelease : ::testing::Test {
     const auto folder = "staging-" + name + tag, manifest = "/etc f 0644 0:0 " + image + "\n";
     put(folder + "/rootfs.ext4", image);
     put(folder + "/manifest", manifest);
-    put(folder + "/lock", "space-lock 1\npackage bash 5.2+1 amd64 " + std::string(64, 'a') + "\npackage dash 1:0.5 all " + std::string(64, 'b') + "\n");
+    put(folder + "/lock",
+        "space-lock 1\npackage bash 5.2+1 amd64 " + std::string(64, 'a') + "\npackage dash 1:0.5 all " + std::string(64, 'b') + "\n");
     NewRelease next;
     next.name = name;
     next.tag = tag;

@@ -29,7 +29,8 @@ Result<std::vector<std::string>> words(const toml::table& table, const std::stri
   std::vector<std::string> out;
   if (!table.contains(key)) return out;
   const auto* list = table[key].as_array();
-  if (!list || list->empty() || list->size() > kMostEntries) return bad(fmt::format("{} must be a list of 1 to {} texts", key, kMostEntries));
+  if (!list || list->empty() || list->size() > kMostEntries)
+    return bad(fmt::format("{} must be a list of 1 to {} texts", key, kMostEntries));
   for (const auto& item : *list) {
     const auto word = item.value_exact<std::string>();
     if (!word || word->empty() || word->size() > 4096) return bad(fmt::format("{} must hold texts", key));
@@ -58,7 +59,8 @@ Result<TrustPolicy::Signer> read_signer(const toml::node& node, const Complaint&
   signer.key = *key;
   TRY(signer.templates, words(*table, "templates", bad));
   for (const auto& pattern : signer.templates)
-    if (!is_pattern(pattern)) return bad(fmt::format("'{}' of signer '{}' is neither a template's name nor the beginning of one with '*'", pattern, signer.name));
+    if (!is_pattern(pattern))
+      return bad(fmt::format("'{}' of signer '{}' is neither a template's name nor the beginning of one with '*'", pattern, signer.name));
   return signer;
 }
 
@@ -66,7 +68,8 @@ Result<std::string> read_guarded(const fs::path& file, const Complaint& bad) {
   TRY(const Fd fd, open_file(file, O_RDONLY));
   struct stat st {};
   if (::fstat(fd.get(), &st) != 0) return fail_errno(errno, "fstat " + file.string());
-  if ((st.st_uid != 0 && st.st_uid != ::geteuid()) || (st.st_mode & 022) != 0) return bad("others than root can change it (chown root, chmod 644)");
+  if ((st.st_uid != 0 && st.st_uid != ::geteuid()) || (st.st_mode & 022) != 0)
+    return bad("others than root can change it (chown root, chmod 644)");
   return read_fd(fd, kPolicyBytes);
 }
 
@@ -84,11 +87,13 @@ bool TrustPolicy::Signer::may_sign(std::string_view template_name) const {
 
 Result<TrustPolicy> read_trust_policy(const fs::path& file) {
   const Complaint bad = [&](std::string_view what) {
-    return fail(ErrorKind::invalid_argument, "trust_policy", fmt::format("{}: {}", file.string(), what), "docs/supply.md has an example of every key");
+    return fail(ErrorKind::invalid_argument, "trust_policy", fmt::format("{}: {}", file.string(), what),
+                "docs/supply.md has an example of every key");
   };
   TRY(const auto text, read_guarded(file, bad));
   TRY(const auto table, read_toml(text, bad));
-  if (const char* key = unknown_key(table, {"format", "unsigned", "published", "stores", "signer"})) return bad(fmt::format("'{}' is not known", key));
+  if (const char* key = unknown_key(table, {"format", "unsigned", "published", "stores", "signer"}))
+    return bad(fmt::format("'{}' is not known", key));
   if (table["format"].value_exact<std::int64_t>() != 1) return bad("format = 1 is expected");
 
   TrustPolicy policy;
@@ -111,7 +116,8 @@ Result<TrustPolicy> read_trust_policy(const fs::path& file) {
   } else if (table.contains("signer")) {
     return bad(fmt::format("signers are written as at most {} tables [[signer]]", kMostSigners));
   }
-  if (!policy.allow_unsigned && policy.signers.empty()) return bad("it refuses what is unsigned and names no [[signer]]: nothing could be loaded");
+  if (!policy.allow_unsigned && policy.signers.empty())
+    return bad("it refuses what is unsigned and names no [[signer]]: nothing could be loaded");
   return policy;
 }
 

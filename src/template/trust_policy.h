@@ -18,9 +18,9 @@ struct TrustPolicy {
     bool may_sign(std::string_view template_name) const;
   };
   bool allow_unsigned = true;
-  bool allow_published = true;                 // templates that this server made out of sandboxes, on trusted ones
-  std::vector<std::filesystem::path> stores;   // canonical folders that releases may come from; empty: the server's, whichever it is
-  std::vector<Signer> signers;                 // empty: whoever signed, as long as the signature is right
+  bool allow_published = true;                // templates that this server made out of sandboxes, on trusted ones
+  std::vector<std::filesystem::path> stores;  // canonical folders that releases may come from; empty: the server's, whichever it is
+  std::vector<Signer> signers;                // empty: whoever signed, as long as the signature is right
 };
 
 // Strict: what is not known, named twice or of a wrong type is invalid_argument/trust_policy, by line or key; so is a file that others

@@ -22,8 +22,8 @@ std::string identity_of(const TemplateStore& store, const Release& release) {
   const Layout layout(store.root());
   const auto folder = release.rootfs.parent_path();
   std::string out;
-  for (const auto& file : {signature_file(store, release), layout.tag(release.name, release.tag), folder / "release.json", folder / "manifest", folder / "lock", release.rootfs,
-                           release.kernel, release.initramfs}) {
+  for (const auto& file : {signature_file(store, release), layout.tag(release.name, release.tag), folder / "release.json",
+                           folder / "manifest", folder / "lock", release.rootfs, release.kernel, release.initramfs}) {
     struct stat st {};
     if (::stat(file.c_str(), &st) != 0) return {};
     out += fmt::format("{}:{}:{}:{}.{} ", st.st_dev, st.st_ino, st.st_size, st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
@@ -31,7 +31,9 @@ std::string identity_of(const TemplateStore& store, const Release& release) {
   return out;
 }
 
-bool is_within(const fs::path& path, const fs::path& folder) { return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end(); }
+bool is_within(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
 
 }  // namespace
 
@@ -49,20 +51,24 @@ Result<Release> TrustedTemplates::resolve(std::string_view reference) {
 
 Result<> TrustedTemplates::may_publish() const {
   if (policy_.allow_published) return {};
-  return refuse("template_store_untrusted", "this server's policy refuses templates that are made out of sandboxes", "whoever keeps the server allows them in its policy file with published = \"allow\"");
+  return refuse("template_store_untrusted", "this server's policy refuses templates that are made out of sandboxes",
+                "whoever keeps the server allows them in its policy file with published = \"allow\"");
 }
 
 Result<> TrustedTemplates::check(const Release& release) {
   TRY_VOID(check_store(release));
   if (release.stands_on.empty()) return check_signature(release);
   if (!policy_.allow_published)
-    return refuse("template_store_untrusted", fmt::format("template {} was made out of a sandbox, and this server's policy refuses those", label_of(release)),
+    return refuse("template_store_untrusted",
+                  fmt::format("template {} was made out of a sandbox, and this server's policy refuses those", label_of(release)),
                   "use another template, or allow them in the server's policy file with published = \"allow\"");
   auto below = resolve(release.stands_on);
-  if (!below && below.error().kind == ErrorKind::not_found && policy_.allow_unsigned) return {};  // its files stay without a name as long as this stands on them
+  if (!below && below.error().kind == ErrorKind::not_found && policy_.allow_unsigned)
+    return {};  // its files stay without a name as long as this stands on them
   if (!below)
     return refuse(below.error().kind == ErrorKind::not_found ? "template_unsigned" : below.error().code,
-                  fmt::format("template {} stands on one that is refused: {}", label_of(release), below.error().message), below.error().next);
+                  fmt::format("template {} stands on one that is refused: {}", label_of(release), below.error().message),
+                  below.error().next);
   return {};
 }
 
@@ -71,7 +77,8 @@ Result<> TrustedTemplates::check_store(const Release& release) const {
   std::error_code error;
   const auto root = fs::weakly_canonical(store_.root(), error);
   if (!error && std::ranges::any_of(policy_.stores, [&](const fs::path& store) { return is_within(root, store); })) return {};
-  return refuse("template_store_untrusted", fmt::format("template {} lies in {}, which this server's policy does not trust", label_of(release), store_.root().string()),
+  return refuse("template_store_untrusted",
+                fmt::format("template {} lies in {}, which this server's policy does not trust", label_of(release), store_.root().string()),
                 "name the folder in stores of the policy file, or serve with a --templates-dir that it names");
 }
 
@@ -84,19 +91,25 @@ Result<> TrustedTemplates::check_signature(const Release& release) {
   TRY(const auto signature, read_signature(store_, release));
   if (!signature) {
     if (!policy_.allow_unsigned)
-      return refuse("template_unsigned", fmt::format("template {} is not signed, and this server's policy demands it", label),
-                    fmt::format("sign it on the server's machine with 'space template sign {} --key FILE', with a key that the policy names", label));
-    if (told_.insert(label).second) log::info("template.unsigned", {{"template", label}, {"digest", release.digest}, {"next", "docs/supply.md says how templates are signed"}});
+      return refuse(
+          "template_unsigned", fmt::format("template {} is not signed, and this server's policy demands it", label),
+          fmt::format("sign it on the server's machine with 'space template sign {} --key FILE', with a key that the policy names", label));
+    if (told_.insert(label).second)
+      log::info("template.unsigned",
+                {{"template", label}, {"digest", release.digest}, {"next", "docs/supply.md says how templates are signed"}});
     return {};
   }
   const auto signer = std::ranges::find(policy_.signers, signature->signer, &TrustPolicy::Signer::key);
   if (!policy_.signers.empty() && (signer == policy_.signers.end() || !signer->may_sign(release.name)))
-    return refuse("template_signer_untrusted",
-                  signer == policy_.signers.end() ? fmt::format("template {} is signed by {}, whom this server's policy does not name", label, to_string(signature->signer))
-                                                  : fmt::format("template {} is signed by '{}', who may not sign that name", label, signer->name),
-                  "name the signer in the server's policy file if it is to be trusted, or have the template signed by one who is");
+    return refuse(
+        "template_signer_untrusted",
+        signer == policy_.signers.end()
+            ? fmt::format("template {} is signed by {}, whom this server's policy does not name", label, to_string(signature->signer))
+            : fmt::format("template {} is signed by '{}', who may not sign that name", label, signer->name),
+        "name the signer in the server's policy file if it is to be trusted, or have the template signed by one who is");
   TRY_VOID(check_statement(*signature, release));
-  log::info("template.verified", {{"template", label}, {"signer", signer == policy_.signers.end() ? to_string(signature->signer) : signer->name}});
+  log::info("template.verified",
+            {{"template", label}, {"signer", signer == policy_.signers.end() ? to_string(signature->signer) : signer->name}});
   checked_[label] = identity;
   return {};
 }

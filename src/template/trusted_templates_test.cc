@@ -122,11 +122,29 @@ TEST_F(TrustTest, WhatWasMadeOutOfASandboxIsAllowedOrNotAndStandsOnATrustedOne) 
 TEST_F(TrustTest, APolicyIsReadStrictly) {
   const auto good = "format = 1\n" + signer(key);
   EXPECT_TRUE(try_policy(good));
-  for (const auto& text : {std::string(), std::string("format = 1\n"), std::string("format = 2\nunsigned = \"allow\"\n"), std::string("format = \"1\"\nunsigned = \"allow\"\n"),
-                           "unknown = 1\n" + good, "unsigned = true\n" + good, "unsigned = \"yes\"\n" + good, "stores = []\n" + good, "stores = [\"relative\"]\n" + good,
-                           "stores = [1]\n" + good, "stores = \"/a\"\n" + good, "published = 1\n" + good, good + signer(key), good + "templates = []\n", good + "templates = [\"a:b\"]\n",
-                           good + "templates = [\"A\"]\n", good + "more = 1\n", good + "templates = [\"*a\"]\n", std::string("format = 1\nsigner = 1\n"), std::string("format = 1\nsigner = []\n"),
-                           std::string("format = 1\n[[signer]]\nname = \"a\"\n"), std::string("format = 1\n[[signer]]\nname = \"a\"\nkey = \"ed25519:00\"\n"), "=" + good,
+  for (const auto& text : {std::string(),
+                           std::string("format = 1\n"),
+                           std::string("format = 2\nunsigned = \"allow\"\n"),
+                           std::string("format = \"1\"\nunsigned = \"allow\"\n"),
+                           "unknown = 1\n" + good,
+                           "unsigned = true\n" + good,
+                           "unsigned = \"yes\"\n" + good,
+                           "stores = []\n" + good,
+                           "stores = [\"relative\"]\n" + good,
+                           "stores = [1]\n" + good,
+                           "stores = \"/a\"\n" + good,
+                           "published = 1\n" + good,
+                           good + signer(key),
+                           good + "templates = []\n",
+                           good + "templates = [\"a:b\"]\n",
+                           good + "templates = [\"A\"]\n",
+                           good + "more = 1\n",
+                           good + "templates = [\"*a\"]\n",
+                           std::string("format = 1\nsigner = 1\n"),
+                           std::string("format = 1\nsigner = []\n"),
+                           std::string("format = 1\n[[signer]]\nname = \"a\"\n"),
+                           std::string("format = 1\n[[signer]]\nname = \"a\"\nkey = \"ed25519:00\"\n"),
+                           "=" + good,
                            good + std::string(70'000, '#')}) {
     const auto read = try_policy(text);
     ASSERT_FALSE(read) << text.substr(0, 200);

@@ -36,7 +36,8 @@ Task<> connected(asio::posix::stream_descriptor& socket, std::uint16_t port) {
     if (error == 0 && ::getpeername(socket.native_handle(), reinterpret_cast<sockaddr*>(&peer), &length) != 0) error = errno;
   }
   if (error == ECONNREFUSED && port != wire::kAgentPort)
-    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port), "start the server there, then try again");
+    co_return fail(ErrorKind::unavailable, "port_closed", fmt::format("nothing in the sandbox listens on port {}", port),
+                   "start the server there, then try again");
   if (error != 0) {
     Error failed = fail_errno(error, "connect to the agent").value();
     co_return fail(ErrorKind::unavailable, "agent_unreachable", failed.message, "try again; the guest may still be starting");
@@ -80,7 +81,8 @@ Task<Fd> AgentSockets::connect(std::shared_ptr<AgentSockets> self, std::uint16_t
   (void)fd.release();
   auto outcome = co_await (connected(socket, port) || sleep_for(kConnectLimit));
   if (outcome.index() == 1)
-    co_return fail(ErrorKind::unavailable, "agent_unreachable", "the agent did not accept a connection in time", "try again; the guest may still be starting");
+    co_return fail(ErrorKind::unavailable, "agent_unreachable", "the agent did not accept a connection in time",
+                   "try again; the guest may still be starting");
   CO_TRY_VOID(std::move(std::get<0>(outcome)));
   co_return Fd(socket.release());
 }

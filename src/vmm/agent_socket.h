@@ -1,5 +1,5 @@
-// TCP connections to the agent of one VM, and to other ports of its guest. The sockets are made inside the sandbox's namespace by the warden, a few at a time and
-// ahead of need, and connected from here.
+// TCP connections to the agent of one VM, and to other ports of its guest. The sockets are made inside the sandbox's namespace by the
+// warden, a few at a time and ahead of need, and connected from here.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class AgentSockets : public std::enable_shared_from_this<AgentSockets> {
   AgentSockets(std::shared_ptr<wire::WardenClient> warden, BlockingPool& pool, std::string vm)
       : warden_(std::move(warden)), pool_(pool), vm_(std::move(vm)) {}
   http::Connector connector(std::uint16_t port = wire::kAgentPort);  // holds this alive
-  void stock(std::vector<Fd> sockets);             // unconnected ones that were made already
+  void stock(std::vector<Fd> sockets);                               // unconnected ones that were made already
 
  private:
   static Task<Fd> connect(std::shared_ptr<AgentSockets> self, std::uint16_t port);

@@ -10,10 +10,13 @@ namespace {
 constexpr std::size_t kMostNodes = 512, kMostChain = 64, kLongestName = 31;
 
 tl::unexpected<Error> odd(std::string_view what) {
-  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what), "delete the sandbox; its VMM cannot be trusted");
+  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
+              "delete the sandbox; its VMM cannot be trusted");
 }
 
-const json::value* field(const json::value& value, std::string_view name) { return value.is_object() ? value.get_object().if_contains(name) : nullptr; }
+const json::value* field(const json::value& value, std::string_view name) {
+  return value.is_object() ? value.get_object().if_contains(name) : nullptr;
+}
 
 std::optional<std::int64_t> number(const json::value& value, std::string_view name) {
   const json::value* found = field(value, name);

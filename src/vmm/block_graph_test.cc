@@ -33,7 +33,8 @@ TEST(BlockGraph, TheChainGoesFromTheTopToTheLowestImage) {
 TEST(BlockGraph, WhatIsNoChainIsRefused) {
   EXPECT_EQ(chain_of(kGraph, "disk2"), "qmp_protocol");
   EXPECT_EQ(chain_of(kGraph, "alone"), "qmp_protocol") << "an image without a file";
-  EXPECT_EQ(chain_of(with(kGraph, R"("parent": 2, "child": 1, "name": "file")", R"("parent": 2, "child": 8, "name": "backing")"), "disk1"), "qmp_protocol");
+  EXPECT_EQ(chain_of(with(kGraph, R"("parent": 2, "child": 1, "name": "file")", R"("parent": 2, "child": 8, "name": "backing")"), "disk1"),
+            "qmp_protocol");
   EXPECT_EQ(chain_of(with(kGraph, R"("parent": 2, "child": 1)", R"("parent": 2, "child": "x")"), "disk1"), "qmp_protocol");
   EXPECT_EQ(chain_of(with(kGraph, R"("child": 2, "name": "backing")", R"("child": 77, "name": "backing")"), "disk1"), "qmp_protocol");
   EXPECT_EQ(chain_of("[]", "disk1"), "qmp_protocol");
@@ -42,7 +43,9 @@ TEST(BlockGraph, WhatIsNoChainIsRefused) {
 
 TEST(BlockGraph, AnImageThatStandsOnItselfIsRefused) {
   EXPECT_EQ(chain_of(R"({"nodes": [{"id": 1, "type": "block-driver", "name": "a"}],
-    "edges": [{"parent": 1, "child": 1, "name": "file"}, {"parent": 1, "child": 1, "name": "backing"}]})", "a"), "qmp_protocol");
+    "edges": [{"parent": 1, "child": 1, "name": "file"}, {"parent": 1, "child": 1, "name": "backing"}]})",
+                     "a"),
+            "qmp_protocol");
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ struct Size {
 };
 
 struct GuestImages {  // shared by all VMs of a release
-  Fd kernel;     // uncompressed ELF, read-only
-  Fd initramfs;  // read-only
+  Fd kernel;          // uncompressed ELF, read-only
+  Fd initramfs;       // read-only
 };
 
 struct DiskLayer {
@@ -37,10 +37,10 @@ struct DiskLayer {
 };
 
 struct VmSpec {
-  std::string id;          // base::new_id; names namespace, cgroup and sockets
+  std::string id;  // base::new_id; names namespace, cgroup and sockets
   Size size;
   const GuestImages* images = nullptr;
-  Fd memory;               // a memfd: sealed base image (private map) or, for making a base, an empty one (shared map)
+  Fd memory;  // a memfd: sealed base image (private map) or, for making a base, an empty one (shared map)
   // Shared memory is for making a base; everything else maps a sealed image privately.
   bool memory_shared = false;
   // The one thing that this VM can do first; fixed when its process starts. With shared memory: boot.
@@ -58,10 +58,10 @@ struct DeviceState {
 
 // Several generations of a disk into one image.
 struct DiskMerge {
-  std::string id;                // of the process that does it, as a VM's
+  std::string id;  // of the process that does it, as a VM's
   std::uint32_t disk_mib = 4096;
-  std::vector<Fd> generations;   // frozen, bottom to top
-  Fd into, scratch;              // two empty images of that size; the second is of no use afterwards
+  std::vector<Fd> generations;  // frozen, bottom to top
+  Fd into, scratch;             // two empty images of that size; the second is of no use afterwards
 };
 
 enum class VmState { waiting, running, paused, ended };
@@ -71,8 +71,8 @@ class Vm {
   virtual ~Vm() = default;  // does not end the VM: destroy does; a node that dies leaves it running for adoption
   virtual const std::string& id() const = 0;
   virtual VmState state() const = 0;
-  virtual Task<> boot() = 0;                              // run the kernel
-  virtual Task<> load(const DeviceState& state) = 0;      // waiting → paused
+  virtual Task<> boot() = 0;                          // run the kernel
+  virtual Task<> load(const DeviceState& state) = 0;  // waiting → paused
   virtual Task<> resume() = 0;
   virtual Task<> pause() = 0;
   // For a VM with shared memory (base making): pauses and writes device state; memory and disk files are complete after it.
@@ -100,18 +100,18 @@ class Vm {
   virtual Task<> replace_generations(std::size_t base_files, std::vector<Fd> generations) = 0;
   // Closes the disk's files in order and ends the process, at most for some seconds; destroy() must follow.
   virtual Task<> close() = 0;
-  virtual Task<> destroy() = 0;                           // idempotent; nothing of the VM is left when it returns
-  virtual asio::awaitable<void> ended() = 0;              // returns when the VMM process is gone, for any reason
+  virtual Task<> destroy() = 0;               // idempotent; nothing of the VM is left when it returns
+  virtual asio::awaitable<void> ended() = 0;  // returns when the VMM process is gone, for any reason
   // Last bytes of the guest's console and of what the VMM said, for error messages; hostile text. Asks the VMM for at most
   // half a second, and answers what was known before when it is gone.
   virtual asio::awaitable<std::string> console_tail() = 0;
-  virtual http::Connector agent_connector() = 0;          // a new TCP connection to the agent
+  virtual http::Connector agent_connector() = 0;  // a new TCP connection to the agent
   // A socket on which something waits that tells which pages the guest writes (snapshot::watch_writes); once, and empty when this VM
   // has none.
   virtual Fd take_write_watch() { return {}; }
   // One to another port of the guest's address on the wire. unavailable/port_closed when the guest refuses it.
   virtual http::Connector port_connector(std::uint16_t port) = 0;
-  virtual pid_t pid() const = 0;                          // for readings of /proc and tests
+  virtual pid_t pid() const = 0;  // for readings of /proc and tests
 };
 
 class Driver {
@@ -125,8 +125,8 @@ class Driver {
   virtual std::string state_key_of(const std::string& /*vmm_build*/) const { return state_key(); }
   virtual Task<std::unique_ptr<Vm>> spawn(VmSpec spec) = 0;  // waiting: neither booted nor loaded
   virtual Task<std::unique_ptr<Vm>> adopt(const std::string& id) = 0;
-  virtual Task<std::vector<std::string>> list() = 0;         // ids of VMs that exist on this host, ours alone
-  virtual Task<> sweep(const std::string& id) = 0;           // removes whatever is left of an id that nobody owns
+  virtual Task<std::vector<std::string>> list() = 0;  // ids of VMs that exist on this host, ours alone
+  virtual Task<> sweep(const std::string& id) = 0;    // removes whatever is left of an id that nobody owns
   // Merges in a jailed process that no VM shares and that is gone when this returns, whatever came of it. `into` then holds everything
   // that the generations hold and nothing else, but for a durable name. unavailable/disk_not_merged.
   virtual Task<> merge_generations(DiskMerge merge) = 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxLayers = 24;
 constexpr const char* kGuestMac = "02:5a:ce:00:00:02";
 constexpr std::uint32_t kClockGrid = 2'000;  // kHz: a base and its host may differ by this, and the guest's clock with them
-constexpr std::uint32_t kGuestHz = 250;  // CONFIG_HZ of Debian's kernel, for lpj
+constexpr std::uint32_t kGuestHz = 250;      // CONFIG_HZ of Debian's kernel, for lpj
 
 std::string cpu_of(const QemuMachine& machine) {
   if (!machine.cpu.empty()) return machine.cpu;
@@ -37,20 +37,35 @@ std::string kernel_command_line(const QemuMachine& machine, std::uint32_t tsc_kh
 // TCG.)
 std::vector<std::string> fixed_arguments(const QemuMachine& machine) {
   return {
-      "-nodefaults", "-no-user-config", "-display", "none", "-S",
-      "-M", "microvm,memory-backend=ram,x-option-roms=off,pit=off,pic=off,rtc=on,mem-merge=off,dump-guest-core=off",
-      "-cpu", cpu_of(machine),
-      "-global", "virtio-mmio.force-legacy=false",
+      "-nodefaults",
+      "-no-user-config",
+      "-display",
+      "none",
+      "-S",
+      "-M",
+      "microvm,memory-backend=ram,x-option-roms=off,pit=off,pic=off,rtc=on,mem-merge=off,dump-guest-core=off",
+      "-cpu",
+      cpu_of(machine),
+      "-global",
+      "virtio-mmio.force-legacy=false",
       // A guest that switches off or resets stops here, so that its console can still be read; the driver ends it then.
-      "-action", "reboot=shutdown,shutdown=pause,panic=pause",
+      "-action",
+      "reboot=shutdown,shutdown=pause,panic=pause",
       // QEMU aborts when it cannot start a thread: its pool stays well below the cgroup's limit of tasks.
-      "-object", "main-loop,id=loop,thread-pool-max=8",
-      "-object", "rng-builtin,id=rng",
-      "-device", "virtio-rng-device,rng=rng,bus=virtio-mmio-bus.3",
-      "-chardev", fmt::format("ringbuf,id=console,size={}", kConsoleBytes),
-      "-serial", "chardev:console",
-      "-mon", "chardev=control,mode=control",
-      "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+      "-object",
+      "main-loop,id=loop,thread-pool-max=8",
+      "-object",
+      "rng-builtin,id=rng",
+      "-device",
+      "virtio-rng-device,rng=rng,bus=virtio-mmio-bus.3",
+      "-chardev",
+      fmt::format("ringbuf,id=console,size={}", kConsoleBytes),
+      "-serial",
+      "chardev:console",
+      "-mon",
+      "chardev=control,mode=control",
+      "-sandbox",
+      "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
   };
 }
 
@@ -103,10 +118,14 @@ class Builder {
       const std::string file_node = fmt::format("file{}", i), node = fmt::format("disk{}", i);
       add("-add-fd", fmt::format("fd={},set={}", pass(std::move(file)), i + 1));
       // Locks are off: node alone decides who opens what, and a lock would bind a base to one VM.
-      const json::object protocol{{"driver", "file"}, {"filename", fmt::format("/dev/fdset/{}", i + 1)}, {"node-name", file_node},
-                                  {"read-only", layer.read_only}, {"locking", "off"}, {"discard", "unmap"}};
-      json::object format{{"driver", layer.format == DiskLayer::Format::raw ? "raw" : "qcow2"}, {"node-name", node}, {"file", file_node},
-                          {"read-only", layer.read_only}, {"discard", "unmap"}};
+      const json::object protocol{{"driver", "file"},       {"filename", fmt::format("/dev/fdset/{}", i + 1)},
+                                  {"node-name", file_node}, {"read-only", layer.read_only},
+                                  {"locking", "off"},       {"discard", "unmap"}};
+      json::object format{{"driver", layer.format == DiskLayer::Format::raw ? "raw" : "qcow2"},
+                          {"node-name", node},
+                          {"file", file_node},
+                          {"read-only", layer.read_only},
+                          {"discard", "unmap"}};
       if (layer.format == DiskLayer::Format::qcow2) {
         // Never the name that stands in the image: it was written by somebody else.
         format["backing"] = below.empty() ? json::value(nullptr) : json::value(below);
@@ -129,7 +148,8 @@ Result<> check(const VmSpec& spec) {
   if (!is_id(spec.id)) return wrong("the VM's id is not an id");
   if (spec.size.cpus < 1 || spec.size.cpus > 32) return wrong("a VM has 1 to 32 vCPUs");
   if (spec.size.memory_mib < 64 || spec.size.memory_mib > 64 * 1024) return wrong("a VM has 64 MiB to 64 GiB of memory");
-  if (!spec.images || !spec.images->kernel || !spec.images->initramfs || !spec.memory) return wrong("kernel, initramfs or memory is missing");
+  if (!spec.images || !spec.images->kernel || !spec.images->initramfs || !spec.memory)
+    return wrong("kernel, initramfs or memory is missing");
   if (spec.memory_shared && spec.begin != VmSpec::Begin::boot) return wrong("shared memory is for booting");
   if (spec.disk.empty() || spec.disk.size() > kMaxLayers) return wrong("a VM has 1 to 24 disk layers");
   for (std::size_t i = 0; i < spec.disk.size(); ++i) {

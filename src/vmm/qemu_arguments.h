@@ -15,8 +15,8 @@ namespace space::vmm {
 
 // What is the same for every VM of one driver. Everything here is part of state_key().
 struct QemuMachine {
-  std::string build;                         // the warden's digest of the VMM and its firmware
-  std::string version;                       // "7.2.22"
+  std::string build;    // the warden's digest of the VMM and its firmware
+  std::string version;  // "7.2.22"
   bool kvm = false;
   std::string cpu;                           // -cpu; "" for the default of the accelerator
   std::uint32_t tsc_khz = 0;                 // TCG only

@@ -16,7 +16,8 @@ constexpr std::chrono::minutes kMergeLimit{15};  // a large disk on a busy host;
 constexpr std::chrono::milliseconds kFirstLook{5}, kLongestLook{250};
 
 tl::unexpected<Error> odd_answer(std::string_view what) {
-  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what), "delete the sandbox; its VMM cannot be trusted");
+  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
+              "delete the sandbox; its VMM cannot be trusted");
 }
 
 Task<std::vector<DiskNode>> chain_below(QemuAsk ask, std::string top) {
@@ -62,10 +63,11 @@ Task<DiskNode> open_image(QemuAsk ask, const Fd& file, json::value backing, bool
   CO_TRY(const std::int64_t set, co_await qemu_add_descriptor(ask, file));
   // A set's number is free again when nothing has it open any more. Short names: the VMM reads what it is told a byte at a time.
   const DiskNode image{fmt::format("d{}", set), fmt::format("set{}", set)};
-  json::object protocol{{"driver", "file"}, {"filename", fmt::format("/dev/fdset/{}", set)}, {"node-name", image.file}, {"read-only", read_only},
-                        {"locking", "off"}, {"discard", "unmap"}};
-  json::object format{{"driver", "qcow2"}, {"node-name", image.node}, {"file", image.file}, {"read-only", read_only}, {"backing", std::move(backing)},
-                      {"discard", "unmap"}};
+  json::object protocol{{"driver", "file"},        {"filename", fmt::format("/dev/fdset/{}", set)},
+                        {"node-name", image.file}, {"read-only", read_only},
+                        {"locking", "off"},        {"discard", "unmap"}};
+  json::object format{{"driver", "qcow2"},      {"node-name", image.node},       {"file", image.file},
+                      {"read-only", read_only}, {"backing", std::move(backing)}, {"discard", "unmap"}};
   auto added = co_await ask("blockdev-add", std::move(protocol), nullptr);
   if (added) {
     added = co_await ask("blockdev-add", std::move(format), nullptr);
@@ -82,7 +84,11 @@ Task<DiskNode> open_image(QemuAsk ask, const Fd& file, json::value backing, bool
 // Every option that an image was opened with has to be given again.
 Task<> reopen(QemuAsk ask, DiskNode image, json::value backing, bool read_only) {
   json::array all;
-  all.push_back(json::object{{"driver", "qcow2"}, {"node-name", image.node}, {"file", image.file}, {"read-only", read_only}, {"backing", std::move(backing)},
+  all.push_back(json::object{{"driver", "qcow2"},
+                             {"node-name", image.node},
+                             {"file", image.file},
+                             {"read-only", read_only},
+                             {"backing", std::move(backing)},
                              {"discard", "unmap"}});
   json::object options{{"options", std::move(all)}};
   CO_TRY_VOID(co_await ask("blockdev-reopen", std::move(options), nullptr));
@@ -101,11 +107,16 @@ Task<> finish_job(QemuAsk ask, std::string job) {
     if (!status || !status->is_string()) co_return odd_answer("status of a job");
     if (status->get_string() == "concluded") {
       const json::value* error = found.if_contains("error");
-      if (error) log::warn("vm.job_failed", {{"job", job}, {"error", error->is_string() ? printable(std::string_view(error->get_string()), 300) : std::string()}});
-      if (error) co_return fail(ErrorKind::unavailable, "disk_not_merged", "generations of a disk could not be merged", "see the log of node; free some space");
+      if (error)
+        log::warn("vm.job_failed",
+                  {{"job", job}, {"error", error->is_string() ? printable(std::string_view(error->get_string()), 300) : std::string()}});
+      if (error)
+        co_return fail(ErrorKind::unavailable, "disk_not_merged", "generations of a disk could not be merged",
+                       "see the log of node; free some space");
       co_return Result<>{};
     }
-    if (std::chrono::steady_clock::now() > end) co_return fail(ErrorKind::deadline_exceeded, "disk_not_merged", "merging generations of a disk did not end", "see the log of node");
+    if (std::chrono::steady_clock::now() > end)
+      co_return fail(ErrorKind::deadline_exceeded, "disk_not_merged", "merging generations of a disk did not end", "see the log of node");
     co_await sleep_for(pause);
     pause = std::min(pause * 2, kLongestLook);
   }
@@ -172,7 +183,8 @@ Task<> qemu_replace_generations(QemuAsk ask, std::size_t base_files, std::vector
 Task<> qemu_merge(QemuAsk ask) {
   const std::string job = "merge", top = kMergeTop, highest = kMergeHighest, lowest = kMergeLowest, file = kMergeLowestFile;
   // The name that is written into the scratch image is never used.
-  json::object arguments{{"job-id", job}, {"device", top}, {"top-node", highest}, {"base-node", lowest}, {"backing-file", "below"}, {"auto-dismiss", false}};
+  json::object arguments{{"job-id", job},       {"device", top},           {"top-node", highest},
+                         {"base-node", lowest}, {"backing-file", "below"}, {"auto-dismiss", false}};
   CO_TRY_VOID(co_await ask("block-commit", std::move(arguments), nullptr));
   CO_TRY_VOID(co_await finish_job(ask, job));
   // Made read-only, its tables are written, or the error is told; when QEMU ends it would only be printed.

@@ -43,7 +43,8 @@ wire::VmLimits limits_of(const VmSpec& spec, const QemuMachine& machine) {
   return limits;
 }
 
-Result<Started> launch(const QemuHost& host, const std::string& id, const std::string& build, const wire::VmLimits& limits, const QemuLaunch& launch) {
+Result<Started> launch(const QemuHost& host, const std::string& id, const std::string& build, const wire::VmLimits& limits,
+                       const QemuLaunch& launch) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return fail_errno(errno, "pipe");
   Fd reader(ends[0]), writer(ends[1]);
@@ -90,12 +91,16 @@ Task<std::unique_ptr<QemuDriver>> QemuDriver::open(std::shared_ptr<wire::WardenC
       if (machine.cpu.empty()) machine.cpu = kvm_cpu_model(cpuinfo);
     } else {
       machine.tsc_khz = measure_tsc_khz();
-      if (machine.tsc_khz == 0) return fail(ErrorKind::unsupported, "no_tsc", "this machine has no time-stamp counter", "use an x86-64 host");
+      if (machine.tsc_khz == 0)
+        return fail(ErrorKind::unsupported, "no_tsc", "this machine has no time-stamp counter", "use an x86-64 host");
     }
     return machine;
   };
   CO_TRY(QemuMachine machine, co_await pool.run(look));
-  log::info("vmm.driver", {{"driver", "qemu"}, {"version", machine.version}, {"accelerator", machine.kvm ? "kvm" : "tcg"}, {"tsc_khz", static_cast<std::int64_t>(machine.tsc_khz)}});
+  log::info("vmm.driver", {{"driver", "qemu"},
+                           {"version", machine.version},
+                           {"accelerator", machine.kvm ? "kvm" : "tcg"},
+                           {"tsc_khz", static_cast<std::int64_t>(machine.tsc_khz)}});
   co_return std::unique_ptr<QemuDriver>(new QemuDriver(std::move(host), std::move(machine)));
 }
 
@@ -128,7 +133,8 @@ Task<std::unique_ptr<Vm>> QemuDriver::spawn(VmSpec given) {
   auto started = co_await host.pool->run(work);
   Error error;
   if (started) {
-    auto vm = co_await QemuVm::take(host, spec->id, std::move(started->process), std::move(started->log), spec->begin != VmSpec::Begin::boot, false);
+    auto vm = co_await QemuVm::take(host, spec->id, std::move(started->process), std::move(started->log),
+                                    spec->begin != VmSpec::Begin::boot, false);
     if (vm) co_return std::unique_ptr<Vm>(std::move(*vm));
     error = std::move(vm).error();
   } else {

@@ -15,8 +15,8 @@
 namespace space::vmm {
 
 struct QemuOptions {
-  std::filesystem::path sockets;            // node's private folder; made when absent
-  std::string cpu;                          // "": chosen, see qemu_arguments.h
+  std::filesystem::path sockets;             // node's private folder; made when absent
+  std::string cpu;                           // "": chosen, see qemu_arguments.h
   std::uint32_t translation_cache_mib = 64;  // of each VMM under TCG; see docs/vm.md for the figures
 };
 

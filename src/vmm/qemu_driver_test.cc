@@ -63,8 +63,8 @@ class DriverTest : public ::testing::Test {
     QemuOptions options;
     options.sockets = dir_.path() / "sockets";
     spawn(loop_.get_executor(),
-          [](std::shared_ptr<wire::WardenClient> client, BlockingPool& pool, QemuOptions chosen, std::function<asio::awaitable<void>(QemuDriver&)> run,
-             bool& finished) -> asio::awaitable<void> {
+          [](std::shared_ptr<wire::WardenClient> client, BlockingPool& pool, QemuOptions chosen,
+             std::function<asio::awaitable<void>(QemuDriver&)> run, bool& finished) -> asio::awaitable<void> {
             auto driver = co_await QemuDriver::open(client, pool, chosen);
             EXPECT_TRUE(driver.has_value());
             co_await run(**driver);
@@ -102,7 +102,8 @@ class HostileVmm : public DriverTest {
     EXPECT_TRUE(write_file_durable(dir_.path() / "mode", mode).has_value());
     Error met;
     auto warden = std::make_shared<TestWarden>((dir_.path() / "vmm").string());
-    play(warden, [&](QemuDriver& driver) { return use(driver, spec(), new_memory(), met); }, 20s);
+    play(
+        warden, [&](QemuDriver& driver) { return use(driver, spec(), new_memory(), met); }, 20s);
     return met;
   }
   static asio::awaitable<void> use(QemuDriver& driver, VmSpec spec, Fd state, Error& met) {
@@ -128,14 +129,15 @@ class HostileVmm : public DriverTest {
   // What comes of a checkpoint's stop with a VMM of this mode: save_devices, switch_disk, resume and discard_disk, each its error's code.
   struct Saved {
     std::string devices, disk, resumed, discarded;
-    VmState stood = VmState::waiting;    // after save_devices
-    std::vector<std::string> heard;      // by the VMM, from save_devices on
+    VmState stood = VmState::waiting;  // after save_devices
+    std::vector<std::string> heard;    // by the VMM, from save_devices on
   };
   Saved save(const std::string& mode) {
     EXPECT_TRUE(write_file_durable(dir_.path() / "mode", mode).has_value());
     Saved out;
     auto warden = std::make_shared<TestWarden>((dir_.path() / "vmm").string());
-    play(warden, [&](QemuDriver& driver) { return stop_and_save(driver, spec(), new_memory(), out); }, 20s);
+    play(
+        warden, [&](QemuDriver& driver) { return stop_and_save(driver, spec(), new_memory(), out); }, 20s);
     bool begun = false;
     std::istringstream lines(read_file(dir_.path() / "heard", 1 << 16).value());
     for (std::string line; std::getline(lines, line);) {
@@ -192,7 +194,8 @@ TEST_F(HostileVmm, ThatDoesNotSwitchGoesOnWithTheDiskThatItHad) {
   EXPECT_EQ(saved.disk, "qmp_error");
   EXPECT_EQ(saved.resumed, "");
   EXPECT_EQ(saved.discarded, "");
-  EXPECT_THAT(saved.heard, ::testing::ElementsAre("stop", "xen-save-devices-state", "blockdev-snapshot", "cont", "blockdev-del", "blockdev-del"));
+  EXPECT_THAT(saved.heard,
+              ::testing::ElementsAre("stop", "xen-save-devices-state", "blockdev-snapshot", "cont", "blockdev-del", "blockdev-del"));
 }
 TEST_F(HostileVmm, ThatDiesWhenItIsStoppedIsReported) {
   const Saved saved = save("stop");
@@ -352,7 +355,8 @@ asio::awaitable<void> RealVmm::live(RealVmm& test, QemuDriver& driver) {
 }
 
 TEST_F(RealVmm, BootsIsSavedLoadedPausedAdoptedAndSwept) {
-  play(std::make_shared<TestWarden>(), [this](QemuDriver& driver) { return live(*this, driver); }, 120s);
+  play(
+      std::make_shared<TestWarden>(), [this](QemuDriver& driver) { return live(*this, driver); }, 120s);
 }
 
 }  // namespace

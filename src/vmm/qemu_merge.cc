@@ -15,10 +15,23 @@ constexpr std::size_t kMostMerged = 64;
 class Builder {
  public:
   Result<QemuLaunch> build(const DiskMerge& merge, Fd control) {
-    launch_.argv = {"-nodefaults", "-no-user-config", "-display", "none", "-S", "-M", "none", "-accel", "tcg,thread=single,tb-size=1",
-                    "-object", "main-loop,id=loop,thread-pool-max=8",
-                    "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-                    "-mon", "chardev=control,mode=control", "-name", merge.id};
+    launch_.argv = {"-nodefaults",
+                    "-no-user-config",
+                    "-display",
+                    "none",
+                    "-S",
+                    "-M",
+                    "none",
+                    "-accel",
+                    "tcg,thread=single,tb-size=1",
+                    "-object",
+                    "main-loop,id=loop,thread-pool-max=8",
+                    "-sandbox",
+                    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+                    "-mon",
+                    "chardev=control,mode=control",
+                    "-name",
+                    merge.id};
     add("-chardev", fmt::format("socket,id=control,fd={},server=on,wait=off", pass(std::move(control))));
     // Nothing lies below the lowest: what no generation holds is read by nobody and stays a hole.
     TRY_VOID(image(merge.into, kMergeLowest, kMergeLowestFile, json::value(nullptr), false));
@@ -39,9 +52,11 @@ class Builder {
     TRY(Fd own, open_file(fmt::format("/proc/self/fd/{}", from.get()), read_only ? O_RDONLY : O_RDWR));
     const int set = ++sets_;
     add("-add-fd", fmt::format("fd={},set={}", pass(std::move(own)), set));
-    const json::object protocol{{"driver", "file"}, {"filename", fmt::format("/dev/fdset/{}", set)}, {"node-name", file}, {"read-only", read_only}, {"locking", "off"},
-                                {"discard", "unmap"}};
-    json::object format{{"driver", "qcow2"}, {"node-name", node}, {"file", file}, {"read-only", read_only}, {"backing", std::move(backing)}, {"discard", "unmap"}};
+    const json::object protocol{{"driver", "file"},  {"filename", fmt::format("/dev/fdset/{}", set)},
+                                {"node-name", file}, {"read-only", read_only},
+                                {"locking", "off"},  {"discard", "unmap"}};
+    json::object format{{"driver", "qcow2"}, {"node-name", node}, {"file", file}, {"read-only", read_only}, {"backing", std::move(backing)},
+                        {"discard", "unmap"}};
     if (!read_only) format["detect-zeroes"] = "on";
     add("-blockdev", json::serialize(protocol));
     add("-blockdev", json::serialize(format));

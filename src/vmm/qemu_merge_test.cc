@@ -22,7 +22,8 @@ class Merging : public ::testing::Test {
  protected:
   Merging() : dir_(TempDir::make("/tmp", "space-merge-").value()) {}
   void SetUp() override {
-    if (std::system("command -v qemu-io >/dev/null && command -v qemu-system-x86_64 >/dev/null") != 0) GTEST_SKIP() << "needs qemu-utils and qemu-system-x86";
+    if (std::system("command -v qemu-io >/dev/null && command -v qemu-system-x86_64 >/dev/null") != 0)
+      GTEST_SKIP() << "needs qemu-utils and qemu-system-x86";
     run(fmt::format("qemu-img create -q -f raw {} 16M && qemu-io -f raw -c 'write -q -P 0xaa 0 16M' {}", path("base"), path("base")));
     for (const char* name : {"0", "1", "2", "into", "scratch"}) run(fmt::format("{} {} 16M", kForm, path(name)));
   }
@@ -31,11 +32,14 @@ class Merging : public ::testing::Test {
   // A chain over the base, as an argument of qemu-img.
   std::string chain(const std::vector<std::string>& names) const {
     std::string below = fmt::format(R"({{"driver":"raw","file":{{"driver":"file","filename":"{}"}}}})", path("base"));
-    for (const std::string& name : names) below = fmt::format(R"({{"driver":"qcow2","file":{{"driver":"file","filename":"{}"}},"backing":{}}})", path(name), below);
+    for (const std::string& name : names)
+      below = fmt::format(R"({{"driver":"qcow2","file":{{"driver":"file","filename":"{}"}},"backing":{}}})", path(name), below);
     return "'json:" + below + "'";
   }
   // In the generation `name` over those below it.
-  void write(const std::vector<std::string>& names, const std::string& commands) { run(fmt::format("qemu-io {} {} >/dev/null", commands, chain(names))); }
+  void write(const std::vector<std::string>& names, const std::string& commands) {
+    run(fmt::format("qemu-io {} {} >/dev/null", commands, chain(names)));
+  }
   Result<> merge(const std::vector<std::string>& names) {
     DiskMerge order;
     order.id = new_id();
@@ -45,12 +49,14 @@ class Merging : public ::testing::Test {
     order.scratch = open_file(path("scratch"), O_RDWR).value();
     auto warden = std::make_shared<TestWarden>();
     std::optional<Result<>> done;
-    spawn(loop_.get_executor(), [](std::shared_ptr<wire::WardenClient> client, BlockingPool& pool, std::filesystem::path sockets, DiskMerge merge, std::optional<Result<>>& out) -> asio::awaitable<void> {
-      QemuOptions options;
-      options.sockets = sockets;
-      auto driver = co_await QemuDriver::open(client, pool, options);
-      out = co_await (*driver)->merge_generations(std::move(merge));
-    }(warden, pool_, dir_.path() / "sockets", std::move(order), done));
+    spawn(loop_.get_executor(),
+          [](std::shared_ptr<wire::WardenClient> client, BlockingPool& pool, std::filesystem::path sockets, DiskMerge merge,
+             std::optional<Result<>>& out) -> asio::awaitable<void> {
+            QemuOptions options;
+            options.sockets = sockets;
+            auto driver = co_await QemuDriver::open(client, pool, options);
+            out = co_await (*driver)->merge_generations(std::move(merge));
+          }(warden, pool_, dir_.path() / "sockets", std::move(order), done));
     loop_.run_for(std::chrono::seconds(60));
     EXPECT_TRUE(warden->list().value().empty()) << "its process is left";
     EXPECT_TRUE(std::filesystem::is_empty(dir_.path() / "sockets"));

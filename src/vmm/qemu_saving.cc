@@ -8,7 +8,8 @@ namespace space::vmm {
 namespace {
 
 tl::unexpected<Error> odd_answer(std::string_view what) {
-  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what), "delete the sandbox; its VMM cannot be trusted");
+  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
+              "delete the sandbox; its VMM cannot be trusted");
 }
 
 }  // namespace

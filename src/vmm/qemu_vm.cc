@@ -37,8 +37,14 @@ Error ended_error(const std::string& id) {
 
 struct QemuVm::State : std::enable_shared_from_this<State> {
   State(asio::any_io_executor e, QemuHost h, std::string i, wire::VmmProcess p)
-      : executor(e), host(std::move(h)), id(std::move(i)), pid(p.pid), pidfd(e), changed(e),
-        agent(std::make_shared<AgentSockets>(host.warden, *host.pool, id)), write_watch(std::move(p.userfault)) {
+      : executor(e),
+        host(std::move(h)),
+        id(std::move(i)),
+        pid(p.pid),
+        pidfd(e),
+        changed(e),
+        agent(std::make_shared<AgentSockets>(host.warden, *host.pool, id)),
+        write_watch(std::move(p.userfault)) {
     boost::system::error_code error;
     pidfd.assign(p.pidfd.get(), error);
     if (!error) (void)p.pidfd.release();
@@ -59,9 +65,9 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   bool gone = false;       // the process has ended
   bool destroyed = false;  // destroy() was called
   bool shutting_down = false;
-  std::string migration;   // the last status of a save or load
-  std::string disk_top;     // the node that the guest writes to now
-  DiskNode next_disk;       // the prepared generation
+  std::string migration;  // the last status of a save or load
+  std::string disk_top;   // the node that the guest writes to now
+  DiskNode next_disk;     // the prepared generation
   // The switch to it that was sent behind the saving of devices, until switch_disk() has told of it.
   struct Switch {
     QmpClient::Series sent;
@@ -70,8 +76,8 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
   };
   std::optional<Switch> switching;
   std::optional<std::int64_t> save_set;  // that the devices are saved into next; one of used_sets
-  std::vector<std::int64_t> used_sets;  // of descriptors that are to be taken out of the VMM, once that holds no guest up
-  std::string console;     // what was read of the guest's console so far, bounded
+  std::vector<std::int64_t> used_sets;   // of descriptors that are to be taken out of the VMM, once that holds no guest up
+  std::string console;                   // what was read of the guest's console so far, bounded
 
   void end() {
     gone = true;
@@ -204,7 +210,8 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     log::warn("vm.state_failed", {{"vm", id}, {"status", migration}, {"tail", tail()}});
     if (gone) co_return fail(ended_error(id));
     if (migration == "failed")
-      co_return fail(ErrorKind::unavailable, "vm_state_refused", "the VMM could not read or write the saved state", "make the base again: delete it");
+      co_return fail(ErrorKind::unavailable, "vm_state_refused", "the VMM could not read or write the saved state",
+                     "make the base again: delete it");
     co_return fail(ErrorKind::deadline_exceeded, "vm_state_timeout", "saving or loading a VM's state did not end", "see the log of node");
   }
 
@@ -212,7 +219,8 @@ struct QemuVm::State : std::enable_shared_from_this<State> {
     CO_TRY(const json::value answer, co_await command("query-status"));
     const json::value* value = answer.is_object() ? answer.get_object().if_contains("status") : nullptr;
     if (!value || !value->is_string() || value->get_string() != status)
-      co_return fail(ErrorKind::unavailable, "vm_state_unexpected", fmt::format("the VMM is not {}", status), "delete the sandbox and create another");
+      co_return fail(ErrorKind::unavailable, "vm_state_unexpected", fmt::format("the VMM is not {}", status),
+                     "delete the sandbox and create another");
     co_return Result<>{};
   }
 
@@ -287,7 +295,8 @@ http::Connector QemuVm::agent_connector() { return state_->agent->connector(); }
 Task<> QemuVm::boot() {
   auto state = state_;
   CO_TRY_VOID(state->require(VmState::waiting, "be booted"));
-  if (state->loads) co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be loaded, not booted", "share its memory");
+  if (state->loads)
+    co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be loaded, not booted", "share its memory");
   CO_TRY_VOID(co_await state->command("cont"));
   state->state = VmState::running;
   co_return Result<>{};
@@ -296,7 +305,8 @@ Task<> QemuVm::boot() {
 Task<> QemuVm::load(const DeviceState& from) {
   auto state = state_;
   CO_TRY_VOID(state->require(VmState::waiting, "be loaded"));
-  if (!state->loads) co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be booted, not loaded", "map its memory privately");
+  if (!state->loads)
+    co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM was started to be booted, not loaded", "map its memory privately");
   // An own file description: the VMM reads from its offset.
   CO_TRY(Fd file, open_file(fmt::format("/proc/self/fd/{}", from.file.get()), O_RDONLY));
   if (from.whole_configuration) CO_TRY_VOID(co_await state->capability("x-ignore-shared"));
@@ -310,7 +320,8 @@ Task<> QemuVm::resume() {
   auto state = state_;
   if (state->state == VmState::running) co_return Result<>{};
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
-  (void)co_await State::finish_switch(state);  // never while its disk is half one and half the other; how it went is switch_disk()'s to tell
+  (void)co_await State::finish_switch(
+      state);  // never while its disk is half one and half the other; how it went is switch_disk()'s to tell
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
   state->save_set.reset();
@@ -350,8 +361,11 @@ Task<> QemuVm::save_devices(bool disk) {
   const bool runs = state->state == VmState::running;
   if (!runs) CO_TRY_VOID(state->require(VmState::paused, "be saved"));
   const auto set = std::exchange(state->save_set, std::nullopt);
-  if (!set) co_return fail(ErrorKind::internal, "save_not_prepared", "no file was handed over for this VM's devices", "report it: this is a fault of node");
-  if (disk && state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  if (!set)
+    co_return fail(ErrorKind::internal, "save_not_prepared", "no file was handed over for this VM's devices",
+                   "report it: this is a fault of node");
+  if (disk && state->next_disk.node.empty())
+    co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
   if (state->gone || !state->qmp) co_return fail(ended_error(state->id));
   std::vector<QmpCommand> commands;
   if (runs) commands.push_back({"stop"});
@@ -406,7 +420,8 @@ Task<> QemuVm::switch_disk() {
     state->switching.reset();
     co_return done;
   }
-  if (state->next_disk.node.empty()) co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
+  if (state->next_disk.node.empty())
+    co_return fail(ErrorKind::conflict, "vm_state_conflict", "no next disk was prepared", "prepare it first");
   std::string next = state->next_disk.node;
   QmpCommand command = qemu_switch_overlay(state->disk_top, std::move(next));
   CO_TRY_VOID(co_await state->command(std::move(command.name), std::move(command.arguments)));
@@ -442,7 +457,8 @@ Task<> QemuVm::close() {
   CO_TRY_VOID(co_await state->command("quit"));
   const auto end = std::chrono::steady_clock::now() + kEndLimit;
   while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
-  if (!state->gone) co_return fail(ErrorKind::unavailable, "vmm_does_not_end", fmt::format("process {} does not end", state->pid), "it is killed now");
+  if (!state->gone)
+    co_return fail(ErrorKind::unavailable, "vmm_does_not_end", fmt::format("process {} does not end", state->pid), "it is killed now");
   co_return Result<>{};
 }
 
@@ -459,7 +475,8 @@ Task<> QemuVm::destroy() {
   }
   const auto end = std::chrono::steady_clock::now() + kEndLimit;
   while (!state->gone && std::chrono::steady_clock::now() < end) co_await state->changed.wait_for(milliseconds(200));
-  if (!state->gone) co_return fail(ErrorKind::internal, "vmm_does_not_end", fmt::format("process {} did not end", state->pid), "look at it on the host");
+  if (!state->gone)
+    co_return fail(ErrorKind::internal, "vmm_does_not_end", fmt::format("process {} did not end", state->pid), "look at it on the host");
   auto work = [host, vm] { return remove(host, vm); };
   co_return co_await host.pool->run(work);
 }

@@ -48,7 +48,7 @@ struct Call {
   SteadyClock::time_point end;
   asio::steady_timer woken;  // cancelled when there is an answer, or none will come: one wait of the loop, no more
   std::optional<Result<json::value>> answer;
-  bool abandoned = false;    // whoever asked has gone away: its answer is dropped
+  bool abandoned = false;  // whoever asked has gone away: its answer is dropped
 };
 
 }  // namespace
@@ -200,7 +200,8 @@ class QmpClient::Calls {
   }
 
   static Error late(std::string_view command) {
-    return {ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("the VMM did not answer `{}` in time", command), "delete the sandbox and create another"};
+    return {ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("the VMM did not answer `{}` in time", command),
+            "delete the sandbox and create another"};
   }
 
   // `limited`: it is the caller's own limit that ends at `end`.
@@ -209,7 +210,8 @@ class QmpClient::Calls {
     const auto state = state_;
     const bool free = co_await state->wait_until([&] { return state->free(); }, end);
     if (state->failure) co_return fail(*state->failure);
-    if (!free) co_return fail(ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("other commands kept the VMM from `{}`", commands[0].name));
+    if (!free)
+      co_return fail(ErrorKind::deadline_exceeded, "qmp_timeout", fmt::format("other commands kept the VMM from `{}`", commands[0].name));
     std::string lines;
     for (QmpCommand& command : commands) {
       auto call = std::make_shared<Call>(state->socket.get_executor(), state->next_id++, command.name, end);

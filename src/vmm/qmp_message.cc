@@ -43,7 +43,8 @@ Result<QmpMessage> greeting_of(const json::object& object) {
   numbers.ignore_unknown();
   const auto major = numbers.number("major", 0, 1000), minor = numbers.number("minor", 0, 1000), micro = numbers.number("micro", 0, 1000);
   TRY_VOID(numbers.done());
-  return QmpGreeting{fmt::format("{}.{}.{}", major, minor, micro), std::find(capabilities.begin(), capabilities.end(), "oob") != capabilities.end()};
+  return QmpGreeting{fmt::format("{}.{}.{}", major, minor, micro),
+                     std::find(capabilities.begin(), capabilities.end(), "oob") != capabilities.end()};
 }
 
 Result<QmpMessage> error_of(const json::object& object) {
@@ -66,7 +67,8 @@ Result<QmpMessage> event_of(const json::object& object) {
   std::string name = reader.text("event", 1, 64);
   const json::object* data = reader.object("data");
   TRY_VOID(reader.done());
-  const bool good = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; });
+  const bool good =
+      std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; });
   if (!good) return protocol_error("an event with a name that is none");
   return QmpEvent{std::move(name), data ? *data : json::object{}};
 }

@@ -16,7 +16,9 @@ namespace space::vmm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr const char* kGreeting = R"({"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "x"}, "capabilities": ["oob"]}})" "\r\n";
+constexpr const char* kGreeting =
+    R"({"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "x"}, "capabilities": ["oob"]}})"
+    "\r\n";
 
 // The VMM's end, used from a thread of its own.
 class Peer {
@@ -96,7 +98,8 @@ TEST_F(Qmp, RunsCommandsAndHandsEventsOver) {
   play(
       [](Peer& vmm) {
         vmm.greet();
-        vmm.say(R"({"event": "RESUME", "data": {"a": 1}, "timestamp": {"seconds": 1, "microseconds": 2}})" "\r\n");
+        vmm.say(R"({"event": "RESUME", "data": {"a": 1}, "timestamp": {"seconds": 1, "microseconds": 2}})"
+                "\r\n");
         auto first = vmm.hear();
         EXPECT_EQ(first.at("execute").get_string(), "query-status");
         EXPECT_FALSE(first.contains("arguments"));
@@ -128,7 +131,8 @@ TEST_F(Qmp, RunsCommandsAndHandsEventsOver) {
 }
 
 TEST_F(Qmp, AsksForWhatLetsAVmmReadAheadWhereItIsOffered) {
-  const std::string without = R"({"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}})" "\n";
+  const std::string without = R"({"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}})"
+                              "\n";
   for (const bool offered : {true, false}) {
     play(
         [&](Peer& vmm) {
@@ -136,7 +140,9 @@ TEST_F(Qmp, AsksForWhatLetsAVmmReadAheadWhereItIsOffered) {
           auto first = vmm.hear();
           EXPECT_EQ(first.at("execute").get_string(), "qmp_capabilities");
           ASSERT_EQ(first.contains("arguments"), offered);
-          if (offered) { EXPECT_EQ(json::serialize(first.at("arguments")), R"({"enable":["oob"]})"); }
+          if (offered) {
+            EXPECT_EQ(json::serialize(first.at("arguments")), R"({"enable":["oob"]})");
+          }
           vmm.answer(first);
         },
         [](Fd fd) {
@@ -176,7 +182,8 @@ TEST_F(Qmp, ARefusedCommandLeavesTheClientUsable) {
       [](Peer& vmm) {
         vmm.greet();
         auto first = vmm.hear();
-        vmm.say(fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\\u0007 \\u001b[31m {}\"}}}}\n", vmm.id_of(first), std::string(2000, 'x')));
+        vmm.say(fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\\u0007 \\u001b[31m {}\"}}}}\n",
+                            vmm.id_of(first), std::string(2000, 'x')));
         vmm.answer(vmm.hear());
       },
       [](Fd fd) {
@@ -252,7 +259,9 @@ class QmpSeries : public Qmp {
     for (int i = 0; i < 3; ++i) all.push_back(vmm.hear());
     return all;
   }
-  static std::string refusal(std::uint64_t id) { return fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\"}}}}\n", id); }
+  static std::string refusal(std::uint64_t id) {
+    return fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\"}}}}\n", id);
+  }
 };
 
 TEST_F(QmpSeries, IsSentBeforeAnyAnswerAndInItsOrder) {
@@ -306,8 +315,9 @@ TEST_F(QmpSeries, AnErrorWithoutANumberIsOfTheOldest) {
 
 TEST_F(QmpSeries, AnswersOutOfTurnUnknownOrTwiceGiveTheVmmUp) {
   using Wrong = std::function<std::uint64_t(Peer&, const std::vector<json::object>&)>;
-  for (const Wrong& wrong : {Wrong([](Peer& vmm, const auto& all) { return vmm.id_of(all[1]); }), Wrong([](Peer&, const auto&) { return std::uint64_t{99}; }),
-                             Wrong([](Peer& vmm, const auto& all) { return vmm.answer(all[0]), vmm.id_of(all[0]); })}) {
+  for (const Wrong& wrong :
+       {Wrong([](Peer&vmm, const auto&all) { return vmm.id_of(all[1]); }), Wrong([](Peer&, const auto&) { return std::uint64_t{99}; }),
+        Wrong([](Peer&vmm, const auto&all) { return vmm.answer(all[0]), vmm.id_of(all[0]); })}) {
     const SeriesOutcome out = outcome([&](Peer& vmm) {
       vmm.greet();
       const auto all = hear_three(vmm);
@@ -332,11 +342,13 @@ TEST_F(QmpSeries, SilenceGarbageAndTheEndBreakAllThatIsLeftOfIt) {
       vmm.hear();
     };
   };
-  const std::pair<std::function<void(Peer&)>, std::string> ends[] = {
-      {[](Peer&) {}, "qmp_timeout"},
-      {[](Peer& vmm) { vmm.say("nonsense\n"); }, "qmp_protocol"},
-      {[](Peer& vmm) { for (int i = 0; i < 40; ++i) vmm.say(std::string(8192, 'x')); }, "qmp_protocol"},
-      {[](Peer& vmm) { vmm.close(); }, "qmp_closed"}};
+  const std::pair<std::function<void(Peer&)>, std::string> ends[] = {{[](Peer&) {}, "qmp_timeout"},
+                                                                     {[](Peer& vmm) { vmm.say("nonsense\n"); }, "qmp_protocol"},
+                                                                     {[](Peer& vmm) {
+                                                                        for (int i = 0; i < 40; ++i) vmm.say(std::string(8192, 'x'));
+                                                                      },
+                                                                      "qmp_protocol"},
+                                                                     {[](Peer& vmm) { vmm.close(); }, "qmp_closed"}};
   for (const auto& [then, code] : ends) {
     const SeriesOutcome out = outcome(after_one(then), limits);
     EXPECT_EQ(out.answers[1], code);
@@ -417,24 +429,67 @@ TEST_F(Qmp, SilenceIsATimeout) {
   QmpLimits limits;
   limits.greeting = limits.answer = 50ms;
   EXPECT_EQ(failure([](Peer& vmm) { vmm.hear(); }, limits), "qmp_timeout");  // no greeting
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.say(kGreeting); vmm.hear(); vmm.hear(); }, limits), "qmp_timeout");  // no negotiation
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.greet(); vmm.hear(); vmm.hear(); }, limits), "qmp_timeout");
+  EXPECT_EQ(failure(
+                [](Peer& vmm) {
+                  vmm.say(kGreeting);
+                  vmm.hear();
+                  vmm.hear();
+                },
+                limits),
+            "qmp_timeout");  // no negotiation
+  EXPECT_EQ(failure(
+                [](Peer& vmm) {
+                  vmm.greet();
+                  vmm.hear();
+                  vmm.hear();
+                },
+                limits),
+            "qmp_timeout");
 }
 
 TEST_F(Qmp, AClosedConnectionIsAnError) {
   EXPECT_EQ(failure([](Peer& vmm) { vmm.close(); }), "qmp_closed");
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.greet(); vmm.hear(); vmm.close(); }), "qmp_closed");
+  EXPECT_EQ(failure([](Peer& vmm) {
+              vmm.greet();
+              vmm.hear();
+              vmm.close();
+            }),
+            "qmp_closed");
 }
 
 TEST_F(Qmp, NonsenseIsAnError) {
-  for (const char* nonsense : {
-           "hello\n", "[]\n", "{}\n", "{\"return\": 1}\n", "{\"return\": 1, \"id\": \"1\"}\n", "{\"return\": {}, \"id\": 99}\n",
-           "{\"return\": 1, \"error\": {}, \"id\": 2}\n", "{\"event\": \"no such\"}\n", "{\"event\": 7}\n", "{\"error\": \"x\"}\n", "{\"QMP\": {}}\n",
-           "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": -1, \"minor\": 2, \"major\": 7}}}}\n", "\xff\xfe\n", "{\"return\": {}\n", "{\"event\": \"X\", \"event\": \"X\"}\x01\n"})
-    EXPECT_EQ(failure([&](Peer& vmm) { vmm.greet(); vmm.hear(); vmm.say(nonsense); vmm.hear(); }), "qmp_protocol") << nonsense;
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.say("{\"event\": \"EARLY\"}\n"); vmm.hear(); }), "qmp_protocol");
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.say(kGreeting); vmm.say(kGreeting); vmm.hear(); vmm.hear(); }), "qmp_protocol");
-  EXPECT_EQ(failure([](Peer& vmm) { vmm.greet(); vmm.hear(); vmm.say(std::string(20'000, '[') + "\n"); vmm.hear(); }), "qmp_protocol");
+  for (const char* nonsense :
+       {"hello\n", "[]\n", "{}\n", "{\"return\": 1}\n", "{\"return\": 1, \"id\": \"1\"}\n", "{\"return\": {}, \"id\": 99}\n",
+        "{\"return\": 1, \"error\": {}, \"id\": 2}\n", "{\"event\": \"no such\"}\n", "{\"event\": 7}\n", "{\"error\": \"x\"}\n",
+        "{\"QMP\": {}}\n", "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": -1, \"minor\": 2, \"major\": 7}}}}\n", "\xff\xfe\n",
+        "{\"return\": {}\n", "{\"event\": \"X\", \"event\": \"X\"}\x01\n"})
+    EXPECT_EQ(failure([&](Peer& vmm) {
+                vmm.greet();
+                vmm.hear();
+                vmm.say(nonsense);
+                vmm.hear();
+              }),
+              "qmp_protocol")
+        << nonsense;
+  EXPECT_EQ(failure([](Peer& vmm) {
+              vmm.say("{\"event\": \"EARLY\"}\n");
+              vmm.hear();
+            }),
+            "qmp_protocol");
+  EXPECT_EQ(failure([](Peer& vmm) {
+              vmm.say(kGreeting);
+              vmm.say(kGreeting);
+              vmm.hear();
+              vmm.hear();
+            }),
+            "qmp_protocol");
+  EXPECT_EQ(failure([](Peer& vmm) {
+              vmm.greet();
+              vmm.hear();
+              vmm.say(std::string(20'000, '[') + "\n");
+              vmm.hear();
+            }),
+            "qmp_protocol");
 }
 
 TEST_F(Qmp, AnEndlessLineAndAFloodAreErrors) {

@@ -42,12 +42,14 @@ asio::awaitable<void> watch(std::shared_ptr<SimState> state) {
 }
 
 Result<SimProcess> start_agent(const SimOptions& options, const std::filesystem::path& socket) {
-  TRY(SimProcess process, start_in_namespaces({options.agent.string(), "--no-init", "--listen", "unix:" + socket.string(), "--user", "nobody"}));
+  TRY(SimProcess process,
+      start_in_namespaces({options.agent.string(), "--no-init", "--listen", "unix:" + socket.string(), "--user", "nobody"}));
   const auto end = std::chrono::steady_clock::now() + kStartLimit;
   while (!connect_unix(socket, SOCK_STREAM)) {
     if (std::chrono::steady_clock::now() > end) {
       kill_and_reap(process);
-      return fail(ErrorKind::unavailable, "agent_not_ready", "the agent did not listen in time", fmt::format("run {} by hand", options.agent.string()));
+      return fail(ErrorKind::unavailable, "agent_not_ready", "the agent did not listen in time",
+                  fmt::format("run {} by hand", options.agent.string()));
     }
     ::usleep(2'000);
   }
@@ -101,7 +103,9 @@ class SimVm : public Vm {
   }
   asio::awaitable<std::string> console_tail() override { co_return std::string("(the sim driver has no console)"); }
   http::Connector port_connector(std::uint16_t) override {
-    return []() -> Task<Fd> { co_return fail(ErrorKind::unsupported, "ports_unsupported", "the sim driver has no machine whose ports could be reached"); };
+    return []() -> Task<Fd> {
+      co_return fail(ErrorKind::unsupported, "ports_unsupported", "the sim driver has no machine whose ports could be reached");
+    };
   }
   http::Connector agent_connector() override { return http::unix_connector(state_->socket.string()); }
 
@@ -127,7 +131,8 @@ class SimVm : public Vm {
   Task<> to(VmState next, int signal) {
     if (state_->state != VmState::running && state_->state != VmState::paused)
       co_return fail(ErrorKind::conflict, "vm_state_conflict", "this VM does not run");
-    if (::syscall(SYS_pidfd_send_signal, state_->process->pidfd.get(), signal, nullptr, 0) != 0) co_return fail_errno(errno, "signal a process");
+    if (::syscall(SYS_pidfd_send_signal, state_->process->pidfd.get(), signal, nullptr, 0) != 0)
+      co_return fail_errno(errno, "signal a process");
     state_->state = next;
     co_return Result<>{};
   }
@@ -144,10 +149,10 @@ Task<std::unique_ptr<SimDriver>> SimDriver::open(BlockingPool& pool, SimOptions 
     std::error_code error;
     const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
     options.agent = folder / "space-agent";
-    if (!std::filesystem::exists(options.agent, error)) options.agent = folder / "src" / "agent" / "space-agent";  // where a build leaves it
+    if (!std::filesystem::exists(options.agent, error))
+      options.agent = folder / "src" / "agent" / "space-agent";  // where a build leaves it
   }
-  if (::access(options.agent.c_str(), X_OK) != 0)
-    co_return fail_errno(errno, fmt::format("run the agent {}", options.agent.string()));
+  if (::access(options.agent.c_str(), X_OK) != 0) co_return fail_errno(errno, fmt::format("run the agent {}", options.agent.string()));
   log::warn("vmm.driver", {{"driver", "sim"}, {"accelerator", "none"}, {"note", "no virtual machines: nothing is isolated"}});
   co_return std::unique_ptr<SimDriver>(new SimDriver(pool, std::move(options)));
 }

@@ -98,9 +98,7 @@ Cgroups Cgroups::detect(const fs::path& mountinfo) {
   return groups;
 }
 
-std::string Cgroups::kind() const {
-  return version_ == Version::v2 ? "cgroup-v2" : version_ == Version::v1 ? "cgroup-v1" : "none";
-}
+std::string Cgroups::kind() const { return version_ == Version::v2 ? "cgroup-v2" : version_ == Version::v1 ? "cgroup-v1" : "none"; }
 
 Result<> Cgroups::write_limits(const Hierarchy& h, const std::string& vm, const wire::VmLimits& limits) const {
   const fs::path group = h.root / vm;

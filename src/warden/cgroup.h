@@ -40,15 +40,15 @@ class Cgroups {
 
  private:
   struct Hierarchy {
-    std::filesystem::path root;       // the mounted hierarchy's `space`
-    std::string_view controller;      // "memory", "cpu", "pids"; "" of version 2
+    std::filesystem::path root;   // the mounted hierarchy's `space`
+    std::string_view controller;  // "memory", "cpu", "pids"; "" of version 2
   };
   Result<> write_limits(const Hierarchy& hierarchy, const std::string& vm, const wire::VmLimits& limits) const;
 
   enum class Version { none, v1, v2 } version_ = Version::none;
-  std::vector<Hierarchy> hierarchies_;        // where limits are set: three of v1, or one of v2
+  std::vector<Hierarchy> hierarchies_;         // where limits are set: three of v1, or one of v2
   std::vector<std::filesystem::path> others_;  // v1: groups of hierarchies without our controllers, only to leave the service's own
-  std::filesystem::path unified_;             // v1 beside a v2 without controllers: likewise
+  std::filesystem::path unified_;              // v1 beside a v2 without controllers: likewise
 };
 
 }  // namespace space::warden

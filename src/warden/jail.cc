@@ -33,8 +33,10 @@
 namespace space::warden {
 namespace {
 
-constexpr std::array kSteps = {"start",        "join its cgroup", "take a private mount table", "mount its root", "mount /proc",     "make /dev",
-                               "change its root", "set a limit",  "arrange its descriptors",    "give up rights", "enter Landlock",  "load the filter", "run the program"};
+constexpr std::array kSteps = {
+    "start",           "join its cgroup", "take a private mount table", "mount its root", "mount /proc",    "make /dev",
+    "change its root", "set a limit",     "arrange its descriptors",    "give up rights", "enter Landlock", "load the filter",
+    "run the program"};
 enum Step : std::int32_t { kStart, kCgroup, kPrivate, kRoot, kProc, kDev, kPivot, kLimit, kDescriptors, kRights, kLandlock, kFilter, kRun };
 
 struct Status {
@@ -171,7 +173,9 @@ void enter_landlock(const Plan& plan) {
     MUST(kLandlock, ::fstat(fd, &st));
     if (!S_ISREG(st.st_mode)) continue;
     const int mode = ::fcntl(fd, F_GETFL) & O_ACCMODE;
-    const std::uint64_t rights = mode == O_RDONLY ? confine::kReadFile : mode == O_WRONLY ? confine::kWriteFile | confine::kTruncate : confine::kReadWrite;
+    const std::uint64_t rights = mode == O_RDONLY   ? confine::kReadFile
+                                 : mode == O_WRONLY ? confine::kWriteFile | confine::kTruncate
+                                                    : confine::kReadWrite;
     // Landlock knows no rules for a memfd, and lets it be opened.
     if (confine::allow_beneath(landlock, version, fd, rights) != 0 && errno != EBADFD) give_up(plan.status, kLandlock);
   }

@@ -25,13 +25,13 @@ struct JailSpec {
   const Fd* log = nullptr;        // becomes 1 and 2
   const CgroupEntry* cgroup = nullptr;
   std::span<const sock_filter> filter;  // empty: none (WardenConfig::without_filter)
-  int landlock = 0;               // the version to use (confine/landlock.h); 0: none
-  bool kvm = false;               // with a /dev/kvm
+  int landlock = 0;                     // the version to use (confine/landlock.h); 0: none
+  bool kvm = false;                     // with a /dev/kvm
   // For the object that the build preloads (userfault_preload.c), or both null: its socket and /dev/userfaultfd.
   const Fd* userfault_socket = nullptr;
   const Fd* userfault_device = nullptr;
-  std::uint64_t file_bytes = 0;   // RLIMIT_FSIZE, not 0
-  std::uint32_t tasks = 0;        // RLIMIT_NPROC, not 0
+  std::uint64_t file_bytes = 0;  // RLIMIT_FSIZE, not 0
+  std::uint32_t tasks = 0;       // RLIMIT_NPROC, not 0
 };
 
 // A process that stands in its cgroup and waits for the word to go on. It ends by itself when this object goes, or its maker dies,
@@ -57,7 +57,7 @@ Result<std::uint64_t> process_start_time(pid_t pid);
 // A pidfd for this pid, if it is still the process that started then; else `not_found`.
 Result<Fd> open_process(pid_t pid, std::uint64_t start_time);
 
-Result<> kill_process(const Fd& pidfd);  // SIGKILL; one that has ended is success
+Result<> kill_process(const Fd& pidfd);                               // SIGKILL; one that has ended is success
 bool wait_for_end(const Fd& pidfd, std::chrono::milliseconds limit);  // true when it has ended; does not reap
 
 }  // namespace space::warden

@@ -31,9 +31,35 @@ constexpr std::array kNeeded = {
 };
 
 // Beside what every program does: what the warden does, and what a VMM does before its own filter, which comes on top of this one.
-constexpr const char* kOwnCalls[] = {"clone", "clone3", "unshare", "setns", "mount", "umount2", "pivot_root", "mknod", "mknodat", "sethostname", "setgroups", "setresgid", "setresuid", "capget",
-                                     "capset", "setrlimit", "prlimit64", "bind", "connect", "memfd_create", "signalfd4", "tgkill", "seccomp", "prctl", "ioctl", "madvise",
-                                     "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"};
+constexpr const char* kOwnCalls[] = {"clone",
+                                     "clone3",
+                                     "unshare",
+                                     "setns",
+                                     "mount",
+                                     "umount2",
+                                     "pivot_root",
+                                     "mknod",
+                                     "mknodat",
+                                     "sethostname",
+                                     "setgroups",
+                                     "setresgid",
+                                     "setresuid",
+                                     "capget",
+                                     "capset",
+                                     "setrlimit",
+                                     "prlimit64",
+                                     "bind",
+                                     "connect",
+                                     "memfd_create",
+                                     "signalfd4",
+                                     "tgkill",
+                                     "seccomp",
+                                     "prctl",
+                                     "ioctl",
+                                     "madvise",
+                                     "landlock_create_ruleset",
+                                     "landlock_add_rule",
+                                     "landlock_restrict_self"};
 
 }  // namespace
 
@@ -55,7 +81,8 @@ Result<> keep_needed_privileges() {
     cap_get_flag(now.get(), capability, CAP_PERMITTED, &have);
     if (have != CAP_SET) {
       const std::unique_ptr<char, decltype(&cap_free)> name(cap_to_name(capability), cap_free);
-      return fail(ErrorKind::permission_denied, "not_privileged", std::string("the warden needs ") + name.get(), "start it as root, outside a restricted container");
+      return fail(ErrorKind::permission_denied, "not_privileged", std::string("the warden needs ") + name.get(),
+                  "start it as root, outside a restricted container");
     }
     cap_set_flag(kept.get(), CAP_PERMITTED, 1, &capability, CAP_SET);
     cap_set_flag(kept.get(), CAP_EFFECTIVE, 1, &capability, CAP_SET);

@@ -9,8 +9,8 @@ namespace space::warden {
 // exec. For good; before the process has threads.
 Result<> keep_needed_privileges();
 
-// A filter (confine/filter.h) that is a list of what the warden and its VMMs before their own filter call: mounts, namespaces and users, but not
-// what else CAP_SYS_ADMIN would open: bpf, tracing, modules, swap, keys, quotas, clocks. For good; before the process has threads.
+// A filter (confine/filter.h) that is a list of what the warden and its VMMs before their own filter call: mounts, namespaces and users,
+// but not what else CAP_SYS_ADMIN would open: bpf, tracing, modules, swap, keys, quotas, clocks. For good; before the process has threads.
 // (Landlock cannot stand here: within it nothing is mounted, by VMMs neither.)
 Result<> keep_needed_calls();
 

@@ -67,7 +67,8 @@ void Server::accept() {
   const auto peer = peer_credentials(*socket);
   const bool allowed = peer && (peer->uid == 0 || std::find(allowed_.begin(), allowed_.end(), peer->uid) != allowed_.end());
   if (!allowed || peers_.size() >= kMaxPeers)
-    return log::warn("warden.peer_refused", {{"uid", peer ? static_cast<std::int64_t>(peer->uid) : -1}, {"why", allowed ? "too many" : "not allowed"}});
+    return log::warn("warden.peer_refused",
+                     {{"uid", peer ? static_cast<std::int64_t>(peer->uid) : -1}, {"why", allowed ? "too many" : "not allowed"}});
   // A peer that does not take its answers must not hold up the others.
   constexpr timeval patience{1, 0};
   (void)::setsockopt(socket->get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -102,7 +103,8 @@ bool Server::answer(Peer& peer, const wire::WardenRequest& request, std::vector<
       peer.give_up = now + kEndingPatience;
     }
     if (now < peer.give_up) return true;
-    wire::put_error(answer.reply, {ErrorKind::deadline_exceeded, "vmm_does_not_end", fmt::format("VM {} was killed and has not ended", wire::text_of(request.vm)), "try again"});
+    wire::put_error(answer.reply, {ErrorKind::deadline_exceeded, "vmm_does_not_end",
+                                   fmt::format("VM {} was killed and has not ended", wire::text_of(request.vm)), "try again"});
   }
   peer.waiting.reset();
   std::vector<int> passed;

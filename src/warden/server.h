@@ -35,7 +35,7 @@ class Server {
       : epoll_(std::move(epoll)), listener_(std::move(listener)), stop_(std::move(stop)), allowed_(std::move(peers)) {}
   Result<> add(int fd, std::uint32_t events);
   void accept();
-  bool serve(Peer& peer, Service& service);                                         // false: the connection is over
+  bool serve(Peer& peer, Service& service);  // false: the connection is over
   bool answer(Peer& peer, const wire::WardenRequest& request, std::vector<Fd> fds, Service& service);
   void retry(Service& service);
 

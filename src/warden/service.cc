@@ -66,13 +66,25 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       wire::put_text(answer.reply.limits, host_.cgroups.kind());
       answer.reply.kvm = host_.kvm ? 1 : 0;
       break;
-    case make_net: result = Service::make_net(vm, answer); break;
+    case make_net:
+      result = Service::make_net(vm, answer);
+      break;
     case egress_sockets:
-    case guest_sockets: result = sockets(request, answer); break;
-    case start_vmm: result = start(request, fds, answer); break;
-    case adopt: result = Service::adopt(vm, answer); break;
-    case open_memory: result = Service::open_memory(vm, answer); break;
-    case freeze_file: result = freeze(request, fds, peer); break;
+    case guest_sockets:
+      result = sockets(request, answer);
+      break;
+    case start_vmm:
+      result = start(request, fds, answer);
+      break;
+    case adopt:
+      result = Service::adopt(vm, answer);
+      break;
+    case open_memory:
+      result = Service::open_memory(vm, answer);
+      break;
+    case freeze_file:
+      result = freeze(request, fds, peer);
+      break;
     case set_limits: {
       TRY(const wire::VmLimits limits, limits_of(request));
       TRY_VOID(living(vm));
@@ -83,16 +95,22 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       TRY_VOID(living(vm));
       result = host_.cgroups.set_weight(vm, request.count);
       break;
-    case kill_vmm: result = kill(vm); break;
-    case destroy: return Service::destroy(vm);
-    case list: Service::list(vm, answer); break;
+    case kill_vmm:
+      result = kill(vm);
+      break;
+    case destroy:
+      return Service::destroy(vm);
+    case list:
+      Service::list(vm, answer);
+      break;
   }
   if (!result) return fail(result.error());
   return Progress::done;
 }
 
 Result<> Service::make_net(const std::string& id, Answer& answer) {
-  if (vms_.find(id)) return fail(ErrorKind::conflict, "vm_exists", fmt::format("VM {} exists", id), "destroy it first, or choose another id");
+  if (vms_.find(id))
+    return fail(ErrorKind::conflict, "vm_exists", fmt::format("VM {} exists", id), "destroy it first, or choose another id");
   TRY(net::SandboxNet net, stock_.take());
   TRY_VOID(vms_.make(id));
   if (auto pinned = net::pin_namespace(net.net_namespace, vms_.pin(id)); !pinned) {
@@ -125,8 +143,9 @@ Result<> Service::start(const wire::WardenRequest& request, std::vector<Fd>& fds
   if (!build.empty() && build != host_.build.digest) {
     TRY(spec.root, find_build(host_.builds, build));
   }
-  TRY(Vm* vm, vms_.make(id));
-  if (vm->pid != 0) return fail(ErrorKind::conflict, "vm_exists", fmt::format("VM {} has a VMM", id), "destroy it first, or choose another id");
+  TRY(Vm * vm, vms_.make(id));
+  if (vm->pid != 0)
+    return fail(ErrorKind::conflict, "vm_exists", fmt::format("VM {} has a VMM", id), "destroy it first, or choose another id");
   // On record before anything exists, so that a warden killed at any instant leaves nothing that its successor does not find.
   TRY(vm->uid, slots_.take());
   std::pair<Fd, Fd> userfault;  // node's end, and the one inside
@@ -197,7 +216,9 @@ void Service::ended(int pidfd) {
     const bool ours = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0;
     log::info("warden.vmm_ended", {{"vm", id},
                                    {"pid", vm.pid},
-                                   {"how", !ours ? "unknown" : info.si_code == CLD_EXITED ? "exit" : "signal"},
+                                   {"how", !ours                        ? "unknown"
+                                           : info.si_code == CLD_EXITED ? "exit"
+                                                                        : "signal"},
                                    {"status", ours ? info.si_status : -1}});
     vm.pidfd.reset();
     if (!vm.ending) return;
@@ -208,13 +229,13 @@ void Service::ended(int pidfd) {
 }
 
 Result<Vm*> Service::living(const std::string& id) {
-  TRY(Vm* vm, vms_.need(id));
+  TRY(Vm * vm, vms_.need(id));
   if (!vm->alive()) return fail(ErrorKind::gone, "vmm_ended", fmt::format("VM {} has no running VMM", id), "destroy it");
   return vm;
 }
 
 Result<> Service::adopt(const std::string& id, Answer& answer) {
-  TRY(Vm* vm, living(id));
+  TRY(Vm * vm, living(id));
   // One of its own, not a copy of ours: what is done to it (epoll, flags) then does not meet ours.
   TRY(Fd pidfd, open_process(vm->pid, vm->start_time));
   answer.fds.push_back(std::move(pidfd));
@@ -223,15 +244,15 @@ Result<> Service::adopt(const std::string& id, Answer& answer) {
 }
 
 Result<> Service::open_memory(const std::string& id, Answer& answer) {
-  TRY(Vm* vm, living(id));
+  TRY(Vm * vm, living(id));
   TRY(answer.fds, net::on_own_thread([pid = vm->pid]() -> Result<std::vector<Fd>> {
-    TRY_VOID(lower_this_thread());
-    std::vector<Fd> fds(3);
-    TRY(fds[0], open_file(fmt::format("/proc/{}/mem", pid), O_RDWR));
-    TRY(fds[1], open_file(fmt::format("/proc/{}/pagemap", pid), O_RDONLY));
-    TRY(fds[2], open_file(fmt::format("/proc/{}/maps", pid), O_RDONLY));
-    return fds;
-  }));
+        TRY_VOID(lower_this_thread());
+        std::vector<Fd> fds(3);
+        TRY(fds[0], open_file(fmt::format("/proc/{}/mem", pid), O_RDWR));
+        TRY(fds[1], open_file(fmt::format("/proc/{}/pagemap", pid), O_RDONLY));
+        TRY(fds[2], open_file(fmt::format("/proc/{}/maps", pid), O_RDONLY));
+        return fds;
+      }));
   // They are of whoever had the pid when they were opened; if the VMM lives now, that was the VMM.
   if (!wait_for_end(vm->pidfd, std::chrono::milliseconds(0))) return {};
   answer.fds.clear();
@@ -239,7 +260,7 @@ Result<> Service::open_memory(const std::string& id, Answer& answer) {
 }
 
 Result<> Service::freeze(const wire::WardenRequest& request, const std::vector<Fd>& fds, uid_t peer) {
-  struct stat st{};
+  struct stat st = {};
   if (::fstat(fds[0].get(), &st) != 0) return fail_errno(errno, "fstat");
   // A descriptor may be of any file its holder could open; the flag is only for the holder's own.
   if (!S_ISREG(st.st_mode) || (peer != 0 && st.st_uid != peer))
@@ -261,7 +282,8 @@ Result<> Service::freeze(const wire::WardenRequest& request, const std::vector<F
     // Some filesystems ask the flag only when a file is opened; a VMM's old descriptor would go on writing there.
     (void)set(false);
   }
-  return fail(ErrorKind::unsupported, "freeze_unsupported", "this filesystem has no files that are immutable for open descriptors", "copy the file instead");
+  return fail(ErrorKind::unsupported, "freeze_unsupported", "this filesystem has no files that are immutable for open descriptors",
+              "copy the file instead");
 }
 
 Result<> Service::kill(const std::string& id) {

@@ -20,7 +20,8 @@ Result<Fd> claim_block(uid_t first) {
   const std::string name = fmt::format("space-vmm-uids-{}", first);
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return fail_errno(errno, fmt::format("claim uids from {}", first));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    return fail_errno(errno, fmt::format("claim uids from {}", first));
   return fd;
 }
 
@@ -58,7 +59,8 @@ Result<uid_t> UidSlots::take() {
     next_ = (next_ + 1) % kBlock;
     if (in_use_.insert(uid).second) return uid;
   }
-  return fail(ErrorKind::resource_exhausted, "too_many_vms", fmt::format("all {} uids for VMMs are in use", kBlock), "delete sandboxes first");
+  return fail(ErrorKind::resource_exhausted, "too_many_vms", fmt::format("all {} uids for VMMs are in use", kBlock),
+              "delete sandboxes first");
 }
 
 void UidSlots::adopt(uid_t uid) { in_use_.insert(uid); }

@@ -52,7 +52,8 @@ TEST(Cgroups, Version2IsUsedWhenItHasTheControllers) {
   host.file("v2/cgroup.subtree_control", "cpu memory pids\n");
   // What the kernel would answer, behind what is going to be written.
   host.file("v2/space/cgroup.subtree_control", std::string(18, ' ') + " cpu memory pids\n");
-  for (const char* name : {"memory.max", "memory.swap.max", "memory.oom.group", "cpu.max", "cpu.weight", "pids.max"}) host.file(fmt::format("v2/space/{}/{}", kVm, name));
+  for (const char* name : {"memory.max", "memory.swap.max", "memory.oom.group", "cpu.max", "cpu.weight", "pids.max"})
+    host.file(fmt::format("v2/space/{}/{}", kVm, name));
   const Cgroups groups = host.detect(host.mount("v2", "cgroup2", "rw,nsdelegate"));
   ASSERT_EQ(groups.kind(), "cgroup-v2");
   EXPECT_THAT(host.content("v2/space/cgroup.subtree_control"), StartsWith("+memory +cpu +pids"));
@@ -75,7 +76,8 @@ TEST(Cgroups, Version1IsUsedBesideAVersion2WithoutControllers) {
   FakeHost host;
   host.file("unified/cgroup.controllers", "\n");
   for (const char* name : {"memory.limit_in_bytes", "tasks"}) host.file(fmt::format("memory/space/{}/{}", kVm, name));
-  for (const char* name : {"cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.shares", "tasks"}) host.file(fmt::format("cpu,cpuacct/space/{}/{}", kVm, name));
+  for (const char* name : {"cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.shares", "tasks"})
+    host.file(fmt::format("cpu,cpuacct/space/{}/{}", kVm, name));
   for (const char* name : {"pids.max", "tasks"}) host.file(fmt::format("pids/space/{}/{}", kVm, name));
   host.file("systemd/space/tasks");
   const std::string lines = host.mount("unified", "cgroup2", "rw") + host.mount("memory", "cgroup", "rw,memory") +
@@ -89,7 +91,8 @@ TEST(Cgroups, Version1IsUsedBesideAVersion2WithoutControllers) {
   EXPECT_EQ(entry->tasks.size(), 4U);
   EXPECT_EQ(host.content(fmt::format("memory/space/{}/memory.limit_in_bytes", kVm)), "268435456");
   EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.cfs_quota_us", kVm)), "150000");
-  EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "") << "the jail is set up at the weight that a group has by itself";
+  EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "")
+      << "the jail is set up at the weight that a group has by itself";
   EXPECT_TRUE(groups.set_weight(kVm, kStartingWeight));
   EXPECT_EQ(host.content(fmt::format("cpu,cpuacct/space/{}/cpu.shares", kVm)), "102");
   EXPECT_TRUE(groups.set_weight(kVm, 50));

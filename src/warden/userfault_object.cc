@@ -17,6 +17,8 @@ extern const char space_userfault_object_end[];
 
 namespace space::warden {
 
-std::string_view userfault_object() { return {space_userfault_object, static_cast<std::size_t>(space_userfault_object_end - space_userfault_object)}; }
+std::string_view userfault_object() {
+  return {space_userfault_object, static_cast<std::size_t>(space_userfault_object_end - space_userfault_object)};
+}
 
 }  // namespace space::warden

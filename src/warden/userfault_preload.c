@@ -32,7 +32,7 @@ __attribute__((constructor)) static void hand_over(void) {
     control.header.cmsg_len = CMSG_LEN(sizeof(int));
     control.header.cmsg_level = SOL_SOCKET;
     control.header.cmsg_type = SCM_RIGHTS;
-    *(int *)CMSG_DATA(&control.header) = (int)userfault;
+    *(int*)CMSG_DATA(&control.header) = (int)userfault;
     message.msg_control = &control;
     message.msg_controllen = sizeof control;
   }

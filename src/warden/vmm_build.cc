@@ -123,7 +123,9 @@ std::string version_in(std::string_view text) {
 
 Result<std::string> elf_interpreter(const fs::path& program) {
   TRY(Fd file, open_file(program, O_RDONLY));
-  const auto bad = [&] { return fail(ErrorKind::unsupported, "vmm_not_a_program", fmt::format("{} is not a 64-bit ELF program", program.string())); };
+  const auto bad = [&] {
+    return fail(ErrorKind::unsupported, "vmm_not_a_program", fmt::format("{} is not a 64-bit ELF program", program.string()));
+  };
   Elf64_Ehdr header{};
   if (!pread_all(file, std::as_writable_bytes(std::span(&header, 1)), 0) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
       header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phentsize != sizeof(Elf64_Phdr))
@@ -145,7 +147,8 @@ Result<VmmBuild> prepare_build(const fs::path& program, const fs::path& builds, 
   std::error_code error;
   const fs::path resolved = fs::canonical(program, error);
   if (error)
-    return fail(ErrorKind::unsupported, "vmm_missing", fmt::format("{} is not there", program.string()), "install the package qemu-system-x86");
+    return fail(ErrorKind::unsupported, "vmm_missing", fmt::format("{} is not there", program.string()),
+                "install the package qemu-system-x86");
   VmmBuild build;
   TRY(const Parts parts, parts_of(resolved, tool_uid));
   TRY(build.digest, digest_of(parts));

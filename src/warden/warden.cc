@@ -43,7 +43,8 @@ Result<Fd> lock_state(const fs::path& folder) {
   TRY_VOID(make_directories(folder, 0700));
   TRY(Fd lock, open_file(folder / "lock", O_RDWR | O_CREAT));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return fail(ErrorKind::conflict, "warden_running", "another warden uses " + folder.string(), "stop it, or choose another run directory");
+    return fail(ErrorKind::conflict, "warden_running", "another warden uses " + folder.string(),
+                "stop it, or choose another run directory");
   return lock;
 }
 
@@ -57,12 +58,15 @@ Result<Host> look_at_host(const WardenConfig& config) {
   } else {
     TRY(host.filter, jail_filter(host.kvm));
     host.landlock = confine::landlock_version();
-    if (host.landlock == 0) log::warn("landlock.absent", {{"of", "VMMs"}, {"why", "this kernel has no Landlock, or one older than Linux 5.19: root, users and filter stand alone"}});
+    if (host.landlock == 0)
+      log::warn("landlock.absent",
+                {{"of", "VMMs"}, {"why", "this kernel has no Landlock, or one older than Linux 5.19: root, users and filter stand alone"}});
   }
   host.userfault = ::access("/dev/userfaultfd", R_OK | W_OK) == 0;  // Linux 6.1
   host.cgroups = Cgroups::detect();
   if (host.cgroups.kind() == "none" && !config.allow_no_limits)
-    return fail(ErrorKind::unsupported, "no_limits", "this host has no cgroup controllers (memory, cpu, pids) for limits", "mount cgroup v2 or v1, or start with --no-limits");
+    return fail(ErrorKind::unsupported, "no_limits", "this host has no cgroup controllers (memory, cpu, pids) for limits",
+                "mount cgroup v2 or v1, or start with --no-limits");
   return host;
 }
 

@@ -26,10 +26,10 @@
 namespace space::warden {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using std::chrono::milliseconds;
 
 constexpr const char* kQemu = "/usr/bin/qemu-system-x86_64";
 
@@ -117,7 +117,8 @@ TEST_F(WardenTest, AVmmSeesNothingButItsOwn) {
   const std::string id = std::to_string(uid), ids = fmt::format("{0}\t{0}\t{0}\t{0}", id);
   EXPECT_EQ(status_of(process->pid, "Uid"), ids);
   EXPECT_EQ(status_of(process->pid, "Gid"), ids);
-  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}) EXPECT_EQ(status_of(process->pid, set), "0000000000000000") << set;
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
+    EXPECT_EQ(status_of(process->pid, set), "0000000000000000") << set;
   EXPECT_EQ(status_of(process->pid, "NoNewPrivs"), "1");
   EXPECT_EQ(status_of(process->pid, "Seccomp"), "2");
   struct stat st {};
@@ -142,7 +143,8 @@ TEST_F(WardenTest, AVmmSeesNothingButItsOwn) {
 // A program of ours in place of the VMM, that does its worst.
 class WorstVmm {
  public:
-  explicit WorstVmm(bool without_filter) : warden_(SPACE_JAIL_PROBE, 1, without_filter), folder_(*TempDir::make("/tmp", "space-warden-worst-")) {
+  explicit WorstVmm(bool without_filter)
+      : warden_(SPACE_JAIL_PROBE, 1, without_filter), folder_(*TempDir::make("/tmp", "space-warden-worst-")) {
     file_ = *open_file(folder_.path() / "for reading", O_RDONLY | O_CREAT, 0600);
     EXPECT_EQ(::fchmod(file_.get(), 0666), 0);
     device_ = *open_file("/dev/null", O_RDONLY);
@@ -182,7 +184,8 @@ TEST(WorstVmm, WhatMustFailFromInsideFails) {
   EXPECT_EQ(tried["read_program"], "EACCES");
   // What the jail alone would allow: only the filter and Landlock stand before it.
   Lines allowed = WorstVmm(true).attack();
-  for (const char* name : {"fork", "fork_by_clone", "unix", "inet", "netlink", "memory_file", "lower_priority", "lower_limit", "dumpable", "dumpable_upper_half", "listener"}) {
+  for (const char* name : {"fork", "fork_by_clone", "unix", "inet", "netlink", "memory_file", "lower_priority", "lower_limit", "dumpable",
+                           "dumpable_upper_half", "listener"}) {
     EXPECT_EQ(tried[name], "ENOSYS") << name;
     EXPECT_EQ(allowed[name], "done") << name << ", the control";
   }
@@ -269,13 +272,15 @@ TEST_F(WardenTest, AKilledVmmEndsAndNobodyWaitsForIt) {
   EXPECT_TRUE(client().kill(new_id())) << "and of what never was";
   auto listing = client().list();
   ASSERT_TRUE(listing);
-  EXPECT_TRUE(std::any_of(listing->begin(), listing->end(), [&](const auto& entry) { return entry.vm == vm && !entry.alive; })) << "its rest is the destroy's";
+  EXPECT_TRUE(std::any_of(listing->begin(), listing->end(), [&](const auto& entry) { return entry.vm == vm && !entry.alive; }))
+      << "its rest is the destroy's";
   EXPECT_TRUE(client().destroy(vm));
 }
 
 TEST_F(WardenTest, AProgramThatCannotStartIsAnErrorAndLeavesNothing) {
   const std::string vm = warden_->new_vm();
-  EXPECT_EQ(client().start_vmm(vm, std::string(64, '0'), {64ULL << 20, 100, 16, 0}, {}, {}, *open_file("/dev/null", O_WRONLY)).error().code, "vmm_build_unknown");
+  EXPECT_EQ(client().start_vmm(vm, std::string(64, '0'), {64ULL << 20, 100, 16, 0}, {}, {}, *open_file("/dev/null", O_WRONLY)).error().code,
+            "vmm_build_unknown");
   auto info = client().hello();
   ASSERT_TRUE(info);
   // A build whose program is no program.
@@ -381,19 +386,23 @@ TEST_F(WardenTest, AnswersNodeAndRootAloneAndOthersOnlyForTheirOwnFiles) {
   ASSERT_EQ(::chmod(std::filesystem::path(warden_->config().run_dir).parent_path().c_str(), 0755), 0);
   const std::string path = warden_->socket().string();
   const uid_t node = warden_->config().uid_base + 2;
-  EXPECT_EQ(as(node, [&] {
-    auto client = wire::WardenClient::connect(path);
-    if (!client || !(*client)->hello()) return 1;
-    auto frozen = (*client)->freeze_file(roots, true);
-    return !frozen && frozen.error().code == "not_your_file" ? 0 : 2;
-  }), 0);
+  EXPECT_EQ(as(node,
+               [&] {
+                 auto client = wire::WardenClient::connect(path);
+                 if (!client || !(*client)->hello()) return 1;
+                 auto frozen = (*client)->freeze_file(roots, true);
+                 return !frozen && frozen.error().code == "not_your_file" ? 0 : 2;
+               }),
+            0);
   // Another uid: the socket's mode keeps it out; and where that does not, the warden itself does.
   EXPECT_EQ(as(node + 1, [&] { return wire::WardenClient::connect(path) ? 1 : 0; }), 0);
   ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
-  EXPECT_EQ(as(node + 1, [&] {
-    auto client = wire::WardenClient::connect(path);
-    return !client || !(*client)->hello() ? 0 : 1;
-  }), 0);
+  EXPECT_EQ(as(node + 1,
+               [&] {
+                 auto client = wire::WardenClient::connect(path);
+                 return !client || !(*client)->hello() ? 0 : 1;
+               }),
+            0);
 }
 
 TEST_F(WardenTest, GarbageEndsOnlyTheConnectionItCameOn) {
@@ -515,10 +524,31 @@ TEST(WardenWithQemu, RunsInTheJailWithItsOwnFilterOnTop) {
   ASSERT_TRUE(tap) << describe(tap.error());
   const int fds[] = {qmp.get(), memory.get(), tap->get()};
   auto process = warden.launch(vm,
-                               {"-nodefaults", "-no-user-config", "-display", "none", "-M", "microvm,memory-backend=m,x-option-roms=off,pit=off,pic=off,rtc=on", "-accel",
-                                info->kvm ? "kvm" : "tcg,thread=multi", "-cpu", "max", "-m", "64M", "-object", "memory-backend-file,id=m,size=64M,mem-path=/proc/self/fd/4,share=off",
-                                "-netdev", "tap,id=n,fd=5", "-device", "virtio-net-device,netdev=n", "-S", "-chardev", "socket,id=q,fd=3,server=on,wait=off", "-mon", "chardev=q,mode=control",
-                                "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},
+                               {"-nodefaults",
+                                "-no-user-config",
+                                "-display",
+                                "none",
+                                "-M",
+                                "microvm,memory-backend=m,x-option-roms=off,pit=off,pic=off,rtc=on",
+                                "-accel",
+                                info->kvm ? "kvm" : "tcg,thread=multi",
+                                "-cpu",
+                                "max",
+                                "-m",
+                                "64M",
+                                "-object",
+                                "memory-backend-file,id=m,size=64M,mem-path=/proc/self/fd/4,share=off",
+                                "-netdev",
+                                "tap,id=n,fd=5",
+                                "-device",
+                                "virtio-net-device,netdev=n",
+                                "-S",
+                                "-chardev",
+                                "socket,id=q,fd=3,server=on,wait=off",
+                                "-mon",
+                                "chardev=q,mode=control",
+                                "-sandbox",
+                                "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"},
                                {512ULL << 20, 100, 64, 1 << 30}, fds);
   ASSERT_TRUE(process) << describe(process.error());
   const Fd control = *connect_unix(folder->path() / "qmp", SOCK_STREAM);

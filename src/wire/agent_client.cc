@@ -133,7 +133,8 @@ class HttpProcessStream : public ProcessStream {
     while (frames.empty() && !ended_) {
       CO_TRY(const std::size_t size, co_await stream_->read(buffer_));
       if (size == 0)
-        co_return fail(ErrorKind::unavailable, "agent_stream_cut", "the agent ended the stream before the process had ended", "attach again from the last sequence");
+        co_return fail(ErrorKind::unavailable, "agent_stream_cut", "the agent ended the stream before the process had ended",
+                       "attach again from the last sequence");
       CO_TRY(std::vector<Frame> some, reader_.feed(as_text(std::span(buffer_).first(size))));
       for (Frame& frame : some) {
         if (frame.type == FrameType::keepalive) continue;
@@ -195,15 +196,9 @@ Task<AgentHealth> AgentClient::health() {
 }
 
 Task<> AgentClient::init(const AgentInit& init) {
-  json::object body{{"nonce", init.nonce},
-                    {"sandbox_id", init.sandbox_id},
-                    {"hostname", init.hostname},
-                    {"machine_id", init.machine_id},
-                    {"wall_ns", init.wall_ns},
-                    {"entropy", base64_encode(as_bytes(init.entropy))},
-                    {"env", to_json(init.env)},
-                    {"epoch", init.epoch},
-                    {"loaded", init.loaded}};
+  json::object body{{"nonce", init.nonce},           {"sandbox_id", init.sandbox_id}, {"hostname", init.hostname},
+                    {"machine_id", init.machine_id}, {"wall_ns", init.wall_ns},       {"entropy", base64_encode(as_bytes(init.entropy))},
+                    {"env", to_json(init.env)},      {"epoch", init.epoch},           {"loaded", init.loaded}};
   if (!init.ca.empty()) body["ca"] = init.ca;
   http::Request request = post("/v1/init", std::move(body));
   CO_TRY(const http::Response response, co_await state_->client.call(std::move(request), kAnswerLimit));

@@ -18,22 +18,22 @@ namespace space::wire {
 struct AgentHealth {
   std::string version;
   int protocol = 0;
-  std::string boot_id;   // random, new at every boot
+  std::string boot_id;  // random, new at every boot
   std::uint64_t loads = 0;
 };
 
 // Everything a guest must get after each load before its processes may run (thaw): see "After every load" in the docs.
 struct AgentInit {
-  std::string nonce;       // fresh for every load; the agent answers it and refuses a second use
+  std::string nonce;  // fresh for every load; the agent answers it and refuses a second use
   std::string sandbox_id;
   std::string hostname;
   std::string machine_id;  // 32 hex digits
   std::int64_t wall_ns = 0;
-  std::string entropy;     // 64 raw bytes from the host's kernel
+  std::string entropy;                     // 64 raw bytes from the host's kernel
   std::map<std::string, std::string> env;  // of the sandbox; a command's own env goes before it, the template's behind it
   std::uint64_t epoch = 1;
-  std::string ca;          // the egress gateway's certificate for this sandbox, PEM; "": none
-  bool loaded = false;     // the VM comes from storage or is a fork: connections of its old life are to be closed
+  std::string ca;       // the egress gateway's certificate for this sandbox, PEM; "": none
+  bool loaded = false;  // the VM comes from storage or is a fork: connections of its old life are to be closed
 };
 
 struct PtySize {
@@ -41,14 +41,14 @@ struct PtySize {
 };
 
 struct ProcessSpec {
-  std::string session;                 // node's session id; the agent only keeps and lists it
-  std::vector<std::string> argv;       // either this
-  std::optional<std::string> shell;    // or one line for `bash -c`, `sh -c` where there is no bash; not a login shell, whose
-                                       // profile would override `env`
-  std::string cwd;                     // "": the user's home
+  std::string session;               // node's session id; the agent only keeps and lists it
+  std::vector<std::string> argv;     // either this
+  std::optional<std::string> shell;  // or one line for `bash -c`, `sh -c` where there is no bash; not a login shell, whose
+                                     // profile would override `env`
+  std::string cwd;                   // "": the user's home
   std::map<std::string, std::string> env;
-  std::string user;                    // "": the template's default user
-  bool stdin_open = false;             // false: /dev/null
+  std::string user;         // "": the template's default user
+  bool stdin_open = false;  // false: /dev/null
   std::optional<PtySize> pty;
   std::optional<std::chrono::milliseconds> time_limit;  // then SIGTERM, after `grace` SIGKILL, to the whole group
   std::chrono::milliseconds grace{2'000};
@@ -57,8 +57,8 @@ struct ProcessSpec {
 struct ProcessInfo {
   std::uint32_t process = 0;  // the agent's own number, from 1; not the kernel's pid
   std::string session;
-  std::string state;          // "created", "running", "exited"
-  std::uint32_t pid = 0;      // 0 before the start
+  std::string state;      // "created", "running", "exited"
+  std::uint32_t pid = 0;  // 0 before the start
   std::vector<std::string> argv;
   std::string user;
   std::string cwd;
@@ -85,9 +85,9 @@ class AgentClient {
 
   Task<AgentHealth> health();
   Task<> init(const AgentInit& init);
-  Task<> freeze();                        // user processes stop until the next init
+  Task<> freeze();                                                 // user processes stop until the next init
   Task<> set_environment(std::map<std::string, std::string> env);  // as init's, for commands from now on; not_found: an older agent
-  Task<> sync();                          // what the guest holds in memory goes to its disk
+  Task<> sync();                                                   // what the guest holds in memory goes to its disk
   Task<std::uint32_t> create(const ProcessSpec& spec);
   // Starts the process when it was not. `after`: the last sequence the reader has; outside the window: conflict/outside_window
   // with "first" and "last" in the message's tail as "first=N last=M".

@@ -30,7 +30,8 @@ T get(std::string_view bytes, std::size_t at) {
 }
 
 tl::unexpected<Error> bad_frame(std::string what) {
-  return fail(ErrorKind::unavailable, "agent_protocol_error", "the agent sent " + std::move(what), "delete the sandbox: its agent cannot be trusted to work");
+  return fail(ErrorKind::unavailable, "agent_protocol_error", "the agent sent " + std::move(what),
+              "delete the sandbox: its agent cannot be trusted to work");
 }
 
 // What the payload of a type may be.
@@ -40,13 +41,18 @@ Result<> check_payload(FrameType type, std::size_t length) {
     return bad_frame(fmt::format("a frame of type {} with {} bytes in place of {}", static_cast<int>(type), length, exact));
   };
   switch (type) {
-    case FrameType::start: return need(4);
-    case FrameType::exit: return need(kExitBytes);
-    case FrameType::dropped: return need(8);
-    case FrameType::keepalive: return need(0);
+    case FrameType::start:
+      return need(4);
+    case FrameType::exit:
+      return need(kExitBytes);
+    case FrameType::dropped:
+      return need(8);
+    case FrameType::keepalive:
+      return need(0);
     case FrameType::stdout_bytes:
     case FrameType::stderr_bytes:
-    case FrameType::pty_bytes: return {};
+    case FrameType::pty_bytes:
+      return {};
   }
   return bad_frame(fmt::format("a frame of the unknown type {}", static_cast<int>(type)));
 }
@@ -146,7 +152,8 @@ Result<> FrameReader::check_sequence(const Frame& frame) {
   }
   // A dropped frame stands for all that left the window and bears the last of their sequences: the only jump there is.
   // The first frame may have any sequence, since a reader attaches where it left off.
-  const bool follows = last_sequence_ == 0 || frame.type == FrameType::dropped ? frame.sequence > last_sequence_ : frame.sequence - 1 == last_sequence_;
+  const bool follows =
+      last_sequence_ == 0 || frame.type == FrameType::dropped ? frame.sequence > last_sequence_ : frame.sequence - 1 == last_sequence_;
   if (!follows || frame.sequence == 0) return bad_frame(fmt::format("sequence {} after {}", frame.sequence, last_sequence_));
   if (ended_) return bad_frame("a frame after the exit");
   ended_ = frame.type == FrameType::exit;

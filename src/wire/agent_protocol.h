@@ -17,14 +17,14 @@ inline constexpr std::uint16_t kAgentPort = 49983;
 inline constexpr int kAgentProtocol = 1;
 
 // The same addresses in every sandbox, so that a loaded guest needs no new configuration.
-inline constexpr const char* kGuestAddress = "10.0.0.2";  // /30
-inline constexpr const char* kHostAddress = "10.0.0.1";   // the TAP's end in the sandbox's namespace
+inline constexpr const char* kGuestAddress = "10.0.0.2";       // /30
+inline constexpr const char* kHostAddress = "10.0.0.1";        // the TAP's end in the sandbox's namespace
 inline constexpr const char* kGuestAddress6 = "fd00:5ace::2";  // /64
 inline constexpr const char* kHostAddress6 = "fd00:5ace::1";
 
 // One event of a process. Frame: u32 length of what follows, u8 type, u64 sequence, payload; all little endian.
 enum class FrameType : std::uint8_t {
-  start = 1,      // payload: u32 pid in the guest
+  start = 1,  // payload: u32 pid in the guest
   stdout_bytes = 2,
   stderr_bytes = 3,
   pty_bytes = 4,
@@ -34,9 +34,9 @@ enum class FrameType : std::uint8_t {
 };
 
 struct ProcessExit {
-  std::int32_t code = 0;      // exit status, or -1 when ended by a signal
-  std::uint8_t signal = 0;    // the signal that ended it, or 0
-  bool timed_out = false;     // ended by the time limit
+  std::int32_t code = 0;    // exit status, or -1 when ended by a signal
+  std::uint8_t signal = 0;  // the signal that ended it, or 0
+  bool timed_out = false;   // ended by the time limit
   bool core_dumped = false;
 };
 

@@ -66,7 +66,8 @@ TEST(Frames, RefusesWhatAHostileAgentMightSend) {
 }
 
 TEST(Frames, ExitIsAStatusOrASignalNeverBoth) {
-  for (const ProcessExit exit : {ProcessExit{0, 0, false, false}, ProcessExit{255, 0, true, false}, ProcessExit{-1, 9, true, false}, ProcessExit{-1, 11, false, true}}) {
+  for (const ProcessExit exit : {ProcessExit{0, 0, false, false}, ProcessExit{255, 0, true, false}, ProcessExit{-1, 9, true, false},
+                                 ProcessExit{-1, 11, false, true}}) {
     const auto back = decode_exit(encode_exit(exit));
     ASSERT_TRUE(back);
     EXPECT_EQ(back->code, exit.code);

@@ -18,7 +18,8 @@ namespace {
 constexpr int kPatienceMs = 10'000;
 
 tl::unexpected<Error> malformed(std::string_view why) {
-  return fail(ErrorKind::invalid_argument, "bad_packet", "a packet for the egress gateway " + std::string(why), "use the same version of node and egress");
+  return fail(ErrorKind::invalid_argument, "bad_packet", "a packet for the egress gateway " + std::string(why),
+              "use the same version of node and egress");
 }
 
 // Nothing but NUL behind the text.
@@ -75,7 +76,9 @@ class SocketClient final : public EgressClient {
       return receive_packet(socket_, sizeof(EgressReply));
     };
     auto packet = exchange();
-    if (!packet) return fail(ErrorKind::unavailable, "egress_gone", packet.error().message, "the gateway restarts by itself; hand the sockets over again");
+    if (!packet)
+      return fail(ErrorKind::unavailable, "egress_gone", packet.error().message,
+                  "the gateway restarts by itself; hand the sockets over again");
     EgressReply reply;
     if (packet->bytes.size() != sizeof reply) return malformed("has another size");
     std::memcpy(&reply, packet->bytes.data(), sizeof reply);
@@ -107,7 +110,8 @@ Result<EgressRequest> parse_egress_request(std::string_view bytes) {
   if (!clean(request.sandbox) || !clean(request.tenant) || !clean(request.load)) return malformed("has stray bytes");
   if (!is_id(text_of(request.sandbox)) || !is_id(text_of(request.load))) return malformed("names no sandbox or no load");
   const std::string tenant = text_of(request.tenant);
-  if (request.call == EgressCall::attach ? !is_tenant(tenant) : !tenant.empty()) return malformed("names no tenant, or one where none belongs");
+  if (request.call == EgressCall::attach ? !is_tenant(tenant) : !tenant.empty())
+    return malformed("names no tenant, or one where none belongs");
   return request;
 }
 

@@ -49,7 +49,8 @@ class EgressClient {
 
   // The answer comes when the sockets of an earlier load are closed and these are served. `unavailable` when the gateway died:
   // connect again and attach everything again.
-  virtual Result<> attach(const std::string& sandbox, const std::string& tenant, const std::string& load, const std::vector<Fd>& sockets) = 0;
+  virtual Result<> attach(const std::string& sandbox, const std::string& tenant, const std::string& load,
+                          const std::vector<Fd>& sockets) = 0;
   virtual Result<> detach(const std::string& sandbox, const std::string& load) = 0;
   // Readable with an end of file once the gateway has died; for watching alone.
   virtual const Fd& socket() const = 0;

@@ -7,7 +7,8 @@
 
 namespace space::wire {
 
-std::string file_signature(std::string_view path, std::string_view operation, std::string_view user, std::string_view token, std::string_view expiry) {
+std::string file_signature(std::string_view path, std::string_view operation, std::string_view user, std::string_view token,
+                           std::string_view expiry) {
   std::string message = fmt::format("{}:{}:{}:{}", path, operation, user, token);
   if (!expiry.empty()) message += fmt::format(":{}", expiry);
   std::string text = base64_encode(sha256(message));
@@ -17,7 +18,8 @@ std::string file_signature(std::string_view path, std::string_view operation, st
 
 bool is_signed(const http::Exchange& exchange, std::string_view token) {
   const auto value = [&](std::string_view name) { return exchange.target().query_value(name).value_or(""); };
-  return equal_constant_time(value("signature"), file_signature(value("path"), exchange.method() == "POST" ? "write" : "read", value("username"), token, value("signature_expiration")));
+  return equal_constant_time(value("signature"), file_signature(value("path"), exchange.method() == "POST" ? "write" : "read",
+                                                                value("username"), token, value("signature_expiration")));
 }
 
 }  // namespace space::wire

@@ -12,7 +12,8 @@ constexpr std::string_view kStart = "/v1/sandboxes/", kMiddle = "/ports/";
 
 std::optional<std::uint16_t> number(std::string_view text) {
   std::uint16_t value = 0;
-  if (text.empty() || text.front() == '0' || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+  if (text.empty() || text.front() == '0' || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;

@@ -10,9 +10,9 @@
 namespace space::wire {
 
 struct PortAddress {
-  std::string sandbox;     // is_id
+  std::string sandbox;  // is_id
   std::uint16_t port = 0;
-  std::string target;      // what the guest's server is asked for: begins with '/', otherwise as the client sent it
+  std::string target;  // what the guest's server is asked for: begins with '/', otherwise as the client sent it
 };
 
 // A request target in origin form, not decoded. nullopt: this is no path of a port, or a wrong one.

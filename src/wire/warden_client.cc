@@ -40,7 +40,8 @@ class SocketClient final : public WardenClient {
       }
       const auto now = std::chrono::steady_clock::now();
       if (!away_since_) away_since_ = now;
-      if (now - *away_since_ >= kAway) return fail(ErrorKind::unavailable, "warden_unavailable", "the warden is not there just now", "try again in a few seconds");
+      if (now - *away_since_ >= kAway)
+        return fail(ErrorKind::unavailable, "warden_unavailable", "the warden is not there just now", "try again in a few seconds");
       std::this_thread::sleep_for(kLook);
     }
   }
@@ -86,7 +87,8 @@ class SocketClient final : public WardenClient {
     TRY(WardenRequest request, about(WardenCall::start_vmm, vm));
     if (build.size() > sizeof request.build) return fail(ErrorKind::invalid_argument, "bad_build", "a VMM build is named by 64 hex digits");
     if (fds.size() > kWardenMaxVmmFds)
-      return fail(ErrorKind::too_large, "too_many_descriptors", fmt::format("{} descriptors for a VMM; at most {}", fds.size(), kWardenMaxVmmFds));
+      return fail(ErrorKind::too_large, "too_many_descriptors",
+                  fmt::format("{} descriptors for a VMM; at most {}", fds.size(), kWardenMaxVmmFds));
     put_text(request.build, build);
     put_limits(request, limits);
     TRY_VOID(put_argv(request, argv));
@@ -173,9 +175,7 @@ class SocketClient final : public WardenClient {
   }
 
   // Of a call whose answer was lost it may be unknown whether it was carried out; these do no harm when they are carried out twice.
-  static bool may_repeat(WardenCall call) {
-    return call != WardenCall::make_net && call != WardenCall::start_vmm;
-  }
+  static bool may_repeat(WardenCall call) { return call != WardenCall::make_net && call != WardenCall::start_vmm; }
 
   Result<Packet> exchange(std::span<const std::byte> bytes, std::span<const int> fds) {
     if (!socket_) TRY_VOID(dial_again());
@@ -203,7 +203,8 @@ class SocketClient final : public WardenClient {
     if (!reply) return drop(std::move(reply.error()));
     if (reply->failed != 0) return fail(error_of(*reply));
     if (packet->fds.size() != expected && (most == 0 || packet->fds.size() != most))
-      return drop({ErrorKind::internal, "bad_warden_packet", fmt::format("{} descriptors came, {} were due", packet->fds.size(), expected), {}});
+      return drop(
+          {ErrorKind::internal, "bad_warden_packet", fmt::format("{} descriptors came, {} were due", packet->fds.size(), expected), {}});
     return Answer{*reply, std::move(packet->fds)};
   }
 

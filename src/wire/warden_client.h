@@ -16,10 +16,10 @@ namespace space::wire {
 inline constexpr std::uint32_t kWholeCpuWeight = 1'000;
 
 struct WardenInfo {
-  std::string vmm_build;      // sha256 hex of the VMM binary with its libraries and firmware, kept by the warden
-  std::string vmm_version;    // "7.2.22"
-  std::string limits;         // "cgroup-v2", "cgroup-v1", "none"
-  bool kvm = false;           // /dev/kvm works (a vCPU ran) and the processor has hardware virtualisation
+  std::string vmm_build;    // sha256 hex of the VMM binary with its libraries and firmware, kept by the warden
+  std::string vmm_version;  // "7.2.22"
+  std::string limits;       // "cgroup-v2", "cgroup-v1", "none"
+  bool kvm = false;         // /dev/kvm works (a vCPU ran) and the processor has hardware virtualisation
 };
 
 struct VmLimits {
@@ -39,7 +39,7 @@ struct VmmProcess {
 
 // What the host shows of a VMM's memory (proc_pid_mem(5), proc_pid_pagemap(5), proc_pid_maps(5)), opened while it lived.
 struct MemoryFiles {
-  Fd memory;   // for reading and writing
+  Fd memory;  // for reading and writing
   Fd pagemap;
   Fd maps;
 };
@@ -67,7 +67,7 @@ class WardenClient {
   // stderr go to `log` (a non-blocking pipe's end). `build` as of hello, or an older one that is kept.
   virtual Result<VmmProcess> start_vmm(const std::string& vm, const std::string& build, const VmLimits& limits,
                                        const std::vector<std::string>& argv, std::span<const int> fds, const Fd& log) = 0;
-  virtual Result<VmmProcess> adopt(const std::string& vm) = 0;            // after a restart of node
+  virtual Result<VmmProcess> adopt(const std::string& vm) = 0;  // after a restart of node
   virtual Result<MemoryFiles> open_memory(const std::string& vm) = 0;
   // FS_IMMUTABLE_FL on a regular file of the caller's own uid; to freeze, `file` must be open for writing. `freeze_unsupported` where
   // the flag would not stop descriptors that are open already (tmpfs, for one).

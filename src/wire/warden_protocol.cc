@@ -45,11 +45,13 @@ Result<> check_vm(const WardenRequest& r) {
   const std::string vm = text_of(r.vm);
   switch (r.call) {
     case WardenCall::hello:
-    case WardenCall::freeze_file: return vm.empty() ? Result<>{} : bad("that names a VM where none belongs");
+    case WardenCall::freeze_file:
+      return vm.empty() ? Result<>{} : bad("that names a VM where none belongs");
     case WardenCall::list:
       if (vm.empty()) return {};
       [[fallthrough]];
-    default: return is_id(vm) ? Result<>{} : bad("whose VM id is not one");
+    default:
+      return is_id(vm) ? Result<>{} : bad("whose VM id is not one");
   }
 }
 
@@ -60,9 +62,7 @@ void put_text(std::span<char> field, std::string_view text) {
   std::copy_n(text.begin(), std::min(text.size(), field.size()), field.begin());
 }
 
-std::string text_of(std::span<const char> field) {
-  return {field.begin(), std::find(field.begin(), field.end(), '\0')};
-}
+std::string text_of(std::span<const char> field) { return {field.begin(), std::find(field.begin(), field.end(), '\0')}; }
 
 Result<WardenRequest> parse_warden_request(std::string_view bytes) {
   if (bytes.size() != sizeof(WardenRequest)) return bad("of another size");
@@ -96,13 +96,13 @@ Result<WardenReply> parse_warden_reply(std::string_view bytes) {
 Result<> put_argv(WardenRequest& request, const std::vector<std::string>& argv) {
   std::string block;
   for (const std::string& argument : argv) {
-    if (argument.find('\0') != std::string::npos)
-      return fail(ErrorKind::invalid_argument, "bad_argument", "an argument holds a NUL byte");
+    if (argument.find('\0') != std::string::npos) return fail(ErrorKind::invalid_argument, "bad_argument", "an argument holds a NUL byte");
     block.append(argument).push_back('\0');
   }
   if (block.size() > kWardenArgvBytes || argv.size() > kWardenMaxArguments)
-    return fail(ErrorKind::too_large, "argument_list_too_long",
-                fmt::format("{} arguments of {} bytes; at most {} of {}", argv.size(), block.size(), kWardenMaxArguments, kWardenArgvBytes));
+    return fail(
+        ErrorKind::too_large, "argument_list_too_long",
+        fmt::format("{} arguments of {} bytes; at most {} of {}", argv.size(), block.size(), kWardenMaxArguments, kWardenArgvBytes));
   put_text(request.argv, block);
   request.argv_count = static_cast<std::uint32_t>(argv.size());
   request.argv_bytes = static_cast<std::uint32_t>(block.size());

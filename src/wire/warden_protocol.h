@@ -19,7 +19,7 @@ inline constexpr std::size_t kWardenArgvBytes = 16384;
 inline constexpr std::size_t kWardenMaxArguments = 512;
 inline constexpr std::size_t kWardenListEntries = 64;  // VMs in one answer to `list`
 inline constexpr int kWardenMaxGuestSockets = 8;
-inline constexpr std::size_t kWardenMaxVmmFds = 31;    // beside the log, in one packet
+inline constexpr std::size_t kWardenMaxVmmFds = 31;  // beside the log, in one packet
 
 enum class WardenCall : std::uint32_t {
   hello = 1,
@@ -49,8 +49,8 @@ struct [[gnu::packed]] WardenRequest {
   std::uint32_t tasks = 0;
   std::uint32_t count = 0;
   std::uint32_t argv_count = 0;
-  std::uint32_t argv_bytes = 0;           // of `argv`, with the NUL after every argument; the rest is zero
-  char argv[kWardenArgvBytes] = {};       // split at NUL, never looked into
+  std::uint32_t argv_bytes = 0;      // of `argv`, with the NUL after every argument; the rest is zero
+  char argv[kWardenArgvBytes] = {};  // split at NUL, never looked into
 };
 
 struct [[gnu::packed]] WardenEntry {
@@ -80,7 +80,7 @@ Result<WardenRequest> parse_warden_request(std::string_view bytes);
 Result<WardenReply> parse_warden_reply(std::string_view bytes);
 
 Result<> put_argv(WardenRequest& request, const std::vector<std::string>& argv);  // argument_list_too_long
-std::vector<std::string> split_argv(const WardenRequest& request);  // of a parsed request
+std::vector<std::string> split_argv(const WardenRequest& request);                // of a parsed request
 
 void put_error(WardenReply& reply, const Error& error);  // texts are cut to their fields
 Error error_of(const WardenReply& reply);                // of a reply whose `failed` is not 0

@@ -32,9 +32,7 @@ extern char** environ;
 
 namespace {
 
-void tried(const char* name, long result) {
-  std::printf("%s=%s\n", name, result >= 0 ? "done" : strerrorname_np(errno));
-}
+void tried(const char* name, long result) { std::printf("%s=%s\n", name, result >= 0 ? "done" : strerrorname_np(errno)); }
 
 void list(const char* name, const char* path) {
   std::printf("%s=", name);
@@ -62,7 +60,8 @@ void report(int argc, char** argv) {
   for (char** v = environ; *v; ++v) ++variables;
   utsname system{};
   ::uname(&system);
-  std::printf("pid=%d\nuid=%u\ngroups=%d\nenvironment=%d\nhost=%s\n", ::getpid(), ::getuid(), ::getgroups(0, nullptr), variables, system.nodename);
+  std::printf("pid=%d\nuid=%u\ngroups=%d\nenvironment=%d\nhost=%s\n", ::getpid(), ::getuid(), ::getgroups(0, nullptr), variables,
+              system.nodename);
   for (int i = 0; i < argc; ++i) std::printf("argv%d=%s\n", i, argv[i]);
   list("root", "/");
   list("dev", "/dev");
@@ -75,7 +74,10 @@ void report(int argc, char** argv) {
   char buffer[PATH_MAX] = {};
   tried("reopen", ::open("/proc/self/fd/3", O_RDONLY));
   std::printf("exe=%zd\n", ::readlink("/proc/self/exe", buffer, sizeof buffer));
-  const struct { const char* name; __rlimit_resource what; } limits[] = {{"core", RLIMIT_CORE}, {"files", RLIMIT_NOFILE}, {"fsize", RLIMIT_FSIZE}, {"nproc", RLIMIT_NPROC}};
+  const struct {
+    const char* name;
+    __rlimit_resource what;
+  } limits[] = {{"core", RLIMIT_CORE}, {"files", RLIMIT_NOFILE}, {"fsize", RLIMIT_FSIZE}, {"nproc", RLIMIT_NPROC}};
   for (const auto& l : limits) {
     rlimit value{};
     ::getrlimit(l.what, &value);
@@ -178,7 +180,13 @@ int main(int argc, char** argv) {
     if (::read(3, go, sizeof go) < 0) std::puts("no=word to go");
     for (; made < amount; ++made) {
       pthread_t thread;
-      if ((error = ::pthread_create(&thread, nullptr, [](void*) -> void* { for (;;) ::pause(); }, nullptr)) != 0) break;
+      if ((error = ::pthread_create(
+               &thread, nullptr,
+               [](void*) -> void* {
+                 for (;;) ::pause();
+               },
+               nullptr)) != 0)
+        break;
     }
     std::printf("made=%ld\nthen=%s\n", made, error != 0 ? strerrorname_np(error) : "");
   }

@@ -18,7 +18,8 @@ namespace space::warden {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-RunningWarden::RunningWarden(const std::string& vmm, unsigned ready_namespaces, bool without_filter) : folder_(*TempDir::make("/tmp", "space-warden-test-")) {
+RunningWarden::RunningWarden(const std::string& vmm, unsigned ready_namespaces, bool without_filter)
+    : folder_(*TempDir::make("/tmp", "space-warden-test-")) {
   config_.run_dir = (folder_.path() / "run").string();
   config_.data_dir = (folder_.path() / "data").string();
   // A base of this test process alone, far from the default of servers on this machine.
@@ -35,7 +36,8 @@ RunningWarden::~RunningWarden() {
   if (pid_ > 0) (void)stop();
   // What follows has an effect only when a test failed.
   for (pid_t pid : vmm_pids_)
-    if (fs::exists(fmt::format("/proc/{}", pid)) && read_file(fmt::format("/proc/{}/comm", pid), 64).value_or("") == "vmm\n") ::kill(pid, SIGKILL);
+    if (fs::exists(fmt::format("/proc/{}", pid)) && read_file(fmt::format("/proc/{}/comm", pid), 64).value_or("") == "vmm\n")
+      ::kill(pid, SIGKILL);
   std::this_thread::sleep_for(milliseconds(vmm_pids_.empty() ? 0 : 20));
   for (const std::string& vm : vms_) {
     ::umount2((folder_.path() / "run/warden" / vm / "net").c_str(), MNT_DETACH);
@@ -80,7 +82,8 @@ int RunningWarden::stop() {
 
 std::string RunningWarden::new_vm() { return *vms_.insert(new_id()).first; }
 
-Result<wire::VmmProcess> RunningWarden::launch(const std::string& vm, const std::vector<std::string>& argv, const wire::VmLimits& limits, std::span<const int> fds) {
+Result<wire::VmmProcess> RunningWarden::launch(const std::string& vm, const std::vector<std::string>& argv, const wire::VmLimits& limits,
+                                               std::span<const int> fds) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "pipe");
   log_ = Fd(ends[0]);

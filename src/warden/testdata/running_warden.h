@@ -33,8 +33,8 @@ class RunningWarden {
 
   std::string new_vm();  // an id that is cleaned up after
   // Starts the VMM program in a new VM without network.
-  Result<wire::VmmProcess> launch(const std::string& vm, const std::vector<std::string>& argv, const wire::VmLimits& limits = {64ULL << 20, 100, 16, 0},
-                                  std::span<const int> fds = {});
+  Result<wire::VmmProcess> launch(const std::string& vm, const std::vector<std::string>& argv,
+                                  const wire::VmLimits& limits = {64ULL << 20, 100, 16, 0}, std::span<const int> fds = {});
   // What the VMM has written to its log until "end=", it ended, or ten seconds passed.
   Lines read_log(const wire::VmmProcess& process);
   std::string raw_log() const { return log_text_; }
