@@ -112,11 +112,7 @@ class Ports {
     if (!by_token) token.clear();  // what else came in its place means nothing
     CO_TRY_VOID(co_await wake(address.sandbox, tenant, token));
 
-    // Who really asked; what the client claims about it goes.
-    for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"})
-      options.drop_headers.emplace_back(name);
-    options.set_headers.set("X-Forwarded-For", exchange.peer().address.empty() ? "unknown" : exchange.peer().address);
-    options.set_headers.set("X-Forwarded-Host", std::string(exchange.headers().get("Host")));
+    http::say_who_asks(exchange, options);
     options.set_headers.set("Space-Port-Host", std::string(exchange.headers().get("Host")));
     options.set_headers.set("Space-Request", exchange.request_id());
     options.target = fmt::format("/v1/sandboxes/{}/ports/{}{}", address.sandbox, address.port, address.target);

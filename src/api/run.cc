@@ -183,15 +183,19 @@ struct Role {
 // A certificate that was replaced on disk is taken for later connections, without a restart.
 asio::awaitable<void> watch_certificate(std::shared_ptr<http::TlsContext> tls, std::filesystem::path file, const Services& services) {
   std::error_code ignored;
-  for (auto seen = std::filesystem::last_write_time(file, ignored); !services.stopping;) {
+  auto taken = std::filesystem::last_write_time(file, ignored), tried = taken;
+  while (!services.stopping) {
     co_await sleep_for(std::chrono::seconds(5));
     const auto now = std::filesystem::last_write_time(file, ignored);
-    if (now == seen || ignored) continue;
-    seen = now;
-    if (auto taken = tls->reload(); !taken)
-      log::warn("tls.not_reloaded", {{"file", file.string()}, {"error", taken.error()}});
-    else
+    if (now == taken || ignored) continue;
+    // Tried until it works: the key of a certificate may be replaced after it. Told once.
+    if (auto reloaded = tls->reload(); reloaded) {
+      taken = now;
       log::info("tls.reloaded", {{"file", file.string()}});
+    } else if (now != tried) {
+      log::warn("tls.not_reloaded", {{"file", file.string()}, {"error", reloaded.error()}});
+    }
+    tried = now;
   }
 }
 

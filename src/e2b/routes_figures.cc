@@ -9,7 +9,8 @@ namespace space::e2b {
 namespace {
 
 constexpr std::int64_t kEvery_ms = 4'000;
-constexpr std::size_t kMostSamples = 900;
+constexpr std::size_t kMostSamples = 900;   // of a sandbox
+constexpr std::size_t kMostSampled = 1024;  // sandboxes, before those are forgotten whose last sample is an hour old
 constexpr std::int64_t kMost = INT64_MAX;
 
 // What the guest says of itself, read strictly.
@@ -27,8 +28,13 @@ Result<json::object> read_figures(std::string_view text) {
 }
 
 Task<> take_sample(State& state, const control::Sandbox& sandbox) {
-  std::vector<Sample>& samples = state.samples[sandbox.id];
   const std::int64_t now = state.parts.clock.wall_ms();
+  // Of sandboxes that ended by themselves nobody asks any more.
+  if (state.samples.size() > kMostSampled)
+    std::erase_if(state.samples, [now](const auto& one) {
+      return one.second.empty() || now - one.second.back().time_ms > kEvery_ms * static_cast<std::int64_t>(kMostSamples);
+    });
+  std::vector<Sample>& samples = state.samples[sandbox.id];
   if (!samples.empty() && now - samples.back().time_ms < kEvery_ms) co_return Result<>();
   http::Request request;
   request.target = fmt::format("/v1/sandboxes/{}/envd/metrics", sandbox.id);

@@ -137,7 +137,7 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
   const std::string host(exchange.headers().get("Host"));
   const std::string& mask = found.settings->mask_host;
   options.set_headers.set("Space-Port-Host", mask.empty() ? host : masked(mask, to.port));
-  if (!mask.empty()) options.set_headers.set("X-Forwarded-Host", host);
+  http::say_who_asks(exchange, options);
   if (speaks_tls(*found.settings, to.port)) options.set_headers.set("Space-Port-Tls", "yes");
   for (const char* name : {"X-API-KEY", kIdHeader, kPortHeader, kTrafficHeader}) options.drop_headers.emplace_back(name);
   options.target = fmt::format("/v1/sandboxes/{}/ports/{}{}", found.sandbox.id, to.port, tail(exchange));

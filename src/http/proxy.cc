@@ -118,6 +118,13 @@ Task<> carry_answer(Exchange& exchange, ClientStream& upstream, const ProxyOptio
 
 }  // namespace
 
+void say_who_asks(const Exchange& exchange, ProxyOptions& options) {
+  for (const char* name : {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP", "Via"})
+    options.drop_headers.emplace_back(name);
+  options.set_headers.set("X-Forwarded-For", exchange.peer().address.empty() ? "unknown" : exchange.peer().address);
+  options.set_headers.set("X-Forwarded-Host", std::string(exchange.headers().get("Host")));
+}
+
 Task<> forward(Exchange& exchange, Client& client, ProxyOptions options) {
   using namespace asio::experimental::awaitable_operators;
   const BodyKind kind = !exchange.has_body() ? BodyKind::none : exchange.content_length() ? BodyKind::sized : BodyKind::chunked;

@@ -23,6 +23,9 @@ struct ProxyOptions {
   bool slow_body = false;     // none between pieces of the request either: standard input
 };
 
+// Who really asked, for a server that may be anybody's: X-Forwarded-For and -Host of this exchange; what its client claims about that goes.
+void say_who_asks(const Exchange& exchange, ProxyOptions& options);
+
 Task<> forward(Exchange& exchange, Client& client, ProxyOptions options);
 
 }  // namespace space::http
