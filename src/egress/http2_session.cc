@@ -14,7 +14,9 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kLongestHead = 64 << 10, kMostFields = 100;
-constexpr std::size_t kLongestAnswerHead = 128 << 10, kMostAnswerFields = 200;  // a byte of HPACK can stand for 4 KiB
+// A byte of HPACK can stand for 4 KiB. nghttp2 sends no head on that may take more than 64 KiB (NGHTTP2_MAX_HEADERSLEN, 12 bytes a field
+// besides).
+constexpr std::size_t kLongestAnswerHead = 56 << 10, kMostAnswerFields = 200;
 constexpr int kMostInterim = 16;
 constexpr std::size_t kPiece = 64 << 10;
 constexpr std::size_t kMostInflated = 32 << 20;

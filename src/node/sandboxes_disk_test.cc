@@ -1,0 +1,313 @@
+// What is kept of a sandbox's disk and memory: checkpoints, snapshots, generations that are merged.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "node/sandboxes_testing.h"
+
+namespace space::node {
+namespace {
+
+using namespace testing;  // NOLINT
+
+struct SandboxesDisk : SandboxesTest {};
+
+// A sandbox that stands still, so that no guest has to be asked; its disk is a file that the test appends to.
+struct DiskLife {
+  explicit DiskLife(World& world) : w(world) {
+    auto base = std::make_shared<tmpl::Base>();
+    base->key = "disk";
+    base->release.digest = "base";
+    base->empty_overlay = Fd(::memfd_create("overlay", MFD_CLOEXEC));
+    base->disk.resize(2);
+    w.bases.base_ = base;
+  }
+  asio::awaitable<void> begin() {
+    const CreateRequest request = w.request();
+    id = request.id;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    EXPECT_TRUE(write_file_durable(w.records.folder(id) / "disk.qcow2", ""));
+    EXPECT_TRUE(co_await w.sandboxes->pause(id, "p"));
+  }
+  void write(const std::string& what) {
+    written += what;
+    const Fd top = open_file(w.records.folder(id) / record().disks.back(), O_WRONLY | O_APPEND).value();
+    EXPECT_TRUE(write_all(top, what));
+  }
+  Task<Done> snapshot(bool automatic = false) {
+    Sandboxes::SnapshotOrder order{new_id(), {}, automatic};
+    last = order.snapshot;
+    co_return co_await w.sandboxes->snapshot(id, std::move(order));
+  }
+  const SandboxRecord& record() const { return w.sandboxes->find(id)->record; }
+  std::string content() const {
+    std::string all;
+    const auto files = w.vault->layers("acme", record().layers).value();
+    for (const Fd& file : files) all += read_fd(file, 1 << 20).value();
+    return all;
+  }
+  asio::awaitable<void> settle() {
+    co_await until([this] { return !w.sandboxes->find(id)->merging; });
+  }
+  World& w;
+  std::string id, written, last;
+};
+
+TEST_F(SandboxesDisk, ADiskHasFewGenerationsHoweverOftenItIsKept) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    for (int i = 0; i < 40; ++i) {
+      disk.write(std::to_string(i) + "\n");
+      const auto kept = co_await disk.snapshot();
+      EXPECT_TRUE(kept) << describe(kept.error());
+      EXPECT_LE(disk.record().layers.size(), 5u);
+      EXPECT_EQ(disk.record().disks.size(), 1u);
+    }
+    co_await disk.settle();
+    EXPECT_GT(w.machines.merges_, 5);
+    EXPECT_EQ(disk.content(), disk.written) << "in their order";
+    for (const std::size_t files : static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm).replaced_) EXPECT_LE(files, 4u);
+    EXPECT_EQ(w.vault->list("acme")->size(), 40u);
+    w.vault->collect();
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->layers, disk.record().layers);
+    // Every snapshot still has all that was there at its time.
+    std::string until_then;
+    int number = 0;
+    const auto listed = w.vault->list("acme").value();
+    for (const auto& one : listed) {
+      std::string all;
+      until_then += std::to_string(number++) + "\n";
+      const auto files = w.vault->layers("acme", one->record.layers).value();
+      for (const Fd& file : files) all += read_fd(file, 1 << 20).value();
+      EXPECT_EQ(all, until_then);
+    }
+  });
+}
+
+TEST_F(SandboxesDisk, AMergeThatFailsIsToldByTheNextOneThatNeedsItsRoomAndHarmsNothing) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    w.machines.failing_["merge"] = 2;
+    for (int i = 0; i < 5; ++i) {
+      disk.write("x");
+      EXPECT_TRUE(co_await disk.snapshot());
+    }
+    co_await disk.settle();
+    disk.write("y");
+    const auto refused = co_await disk.snapshot();
+    EXPECT_EQ(refused.error().code, "merge_failed");
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_TRUE(co_await disk.snapshot());
+    co_await disk.settle();
+    EXPECT_EQ(disk.content(), "xxxxxy");
+  });
+}
+
+// The same while it runs, with memory: of a base that has none.
+struct WholeLife : DiskLife {
+  explicit WholeLife(World& world) : DiskLife(world) {
+    auto base = std::const_pointer_cast<tmpl::Base>(w.bases.base_);
+    base->memory = Fd(::memfd_create("memory", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(base->memory.get(), 512 << 20), 0);
+  }
+  asio::awaitable<void> begin() {
+    co_await DiskLife::begin();
+    EXPECT_TRUE(co_await w.sandboxes->resume(id, "r"));
+    EXPECT_TRUE(w.sandboxes->find(id)->sessions.add(new_id(), 1));  // so that its agent, which there is none of, is not asked
+  }
+  Task<Done> checkpoint() {
+    last = new_id();
+    co_return co_await w.sandboxes->checkpoint(id, "op " + last, last, "");
+  }
+  FakeVm& vm() const { return static_cast<FakeVm&>(*w.sandboxes->find(id)->machine.vm); }
+  std::vector<std::string> files() const { return list_directory(w.records.folder(id)).value(); }
+};
+
+TEST_F(SandboxesDisk, ACheckpointIsRecordedBehindItsManifestAndTheGuestGoesOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    for (const char* what : {"a", "b"}) {
+      life.write(what);
+      const auto done = co_await life.checkpoint();
+      EXPECT_TRUE(done) << describe(done.error());
+      EXPECT_EQ(life.vm().state(), vmm::VmState::running);
+      const SandboxRecord stored = w.records.sandboxes().value().at(0).record.value();
+      EXPECT_EQ(stored.checkpoint, life.last);
+      EXPECT_EQ(stored.layers, life.record().layers);
+      EXPECT_EQ(stored.disks, life.record().disks);
+      EXPECT_EQ(stored.disks.size(), 1u);
+      EXPECT_EQ(w.vault->open("acme", life.last)->record.layers, stored.layers);
+    }
+    EXPECT_EQ(life.content(), "ab");
+    for (const std::string& name : life.files()) EXPECT_FALSE(name.starts_with(".")) << name;
+    EXPECT_EQ((co_await w.sandboxes->checkpoint(life.id, "op " + life.last, life.last, ""))->record.checkpoint, life.last)
+        << "the same again";
+  });
+}
+
+TEST_F(SandboxesDisk, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoManifest) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    life.write("a");
+    for (const std::string step : {"capture", "switch", "resume", "activate"}) {
+      if (step == "switch")
+        life.vm().failing_switches_ = 1;
+      else
+        w.machines.failing_[step] = 1;
+      const auto refused = co_await life.checkpoint();
+      EXPECT_EQ(refused.error().code, step + "_failed");
+      EXPECT_EQ(life.record().state, SandboxState::running) << step;
+      if (step == "capture" || step == "switch") {
+        EXPECT_EQ(life.vm().state(), vmm::VmState::running) << step;
+      }
+      EXPECT_EQ(w.vault->open("acme", life.last).error().code, "checkpoint_unknown") << step;
+      EXPECT_EQ(w.records.sandboxes().value().at(0).record->checkpoint, "") << step;
+    }
+    EXPECT_EQ(life.vm().discarded_, 2) << "of those that the disk did not switch to";
+    life.write("b");
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+    EXPECT_EQ(life.content(), "ab");
+    EXPECT_EQ(life.record().disks.size(), 1u);
+    for (const std::string& name : life.files()) EXPECT_FALSE(name.starts_with(".")) << name;
+  });
+}
+
+TEST_F(SandboxesDisk, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    // As after a store that failed behind the switch: two generations in the folder.
+    SandboxRecord half = disk.record();
+    half.disks.push_back("disk-" + new_id());
+    EXPECT_TRUE(write_file_durable(w.records.folder(disk.id) / half.disks.back(), ""));
+    disk.write("b");
+    EXPECT_TRUE(w.records.update(half));
+    w.sandboxes->find(disk.id)->record = half;
+    w.sandboxes->find(disk.id)->switched = true;
+    disk.write("c");
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_EQ(disk.content(), "abc");
+  });
+}
+
+TEST_F(SandboxesDisk, ASwitchThatFailedLeavesTheDiskAsItWas) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 3;
+    const std::vector<std::string> before = disk.record().disks;
+    for (int i = 0; i < 3; ++i) {
+      disk.write("a");
+      const auto refused = co_await disk.snapshot();
+      EXPECT_EQ(refused.error().code, "switch_failed");
+      EXPECT_EQ(disk.record().disks, before);
+      EXPECT_EQ(w.records.sandboxes().value().at(0).record->disks, before);
+    }
+    EXPECT_EQ(vm.discarded_, 3);
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.content(), "aaa");
+  });
+}
+
+// Cut off between the record and the switch, or behind it: nobody knows what the VM writes to, so nothing of it is frozen before the next
+// switch.
+TEST_F(SandboxesDisk, AfterARestartNothingIsFrozenThatTheVmMayStillWrite) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    SandboxRecord half = disk.record();
+    half.disks.push_back("disk-" + new_id());
+    EXPECT_TRUE(write_file_durable(w.records.folder(disk.id) / half.disks.back(), ""));
+    w.sandboxes->find(disk.id)->record = half;
+    auto& vm = static_cast<FakeVm&>(*w.sandboxes->find(disk.id)->machine.vm);
+    vm.failing_switches_ = 1;
+    EXPECT_FALSE(co_await disk.snapshot());
+    EXPECT_TRUE(disk.record().layers.empty());
+    disk.write("late");
+    EXPECT_TRUE(co_await disk.snapshot());
+    EXPECT_EQ(disk.record().disks.size(), 1u);
+    EXPECT_EQ(disk.content(), "late");
+  });
+}
+
+TEST_F(SandboxesDisk, AnAutomaticSnapshotOfADiskThatWasNotWrittenToIsNone) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_EQ(w.vault->list("acme")->size(), 1u);
+    EXPECT_TRUE(w.vault->list("acme")->at(0)->manifest.automatic);
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot(true));
+    EXPECT_EQ(w.vault->list("acme")->size(), 2u);
+    // The same again, as after a lost answer.
+    Sandboxes::SnapshotOrder again{disk.last, {}, true};
+    EXPECT_TRUE(co_await w.sandboxes->snapshot(disk.id, std::move(again)));
+    EXPECT_EQ(w.vault->list("acme")->size(), 2u);
+  });
+}
+
+TEST_F(SandboxesDisk, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("right");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const auto& layer = disk.record().layers.at(0);
+    const auto file = w.dir.path() / "store" / "tenants" / "acme" / "blobs" / layer.digest.substr(7) / "data";
+    EXPECT_TRUE(write_file_durable(file, "wrong"));
+    CreateRequest request = w.request();
+    request.checkpoint = disk.last;
+    // Another process, which has not written the layer itself.
+    w.sandboxes.reset();
+    w.vault.reset();
+    w.vault = vault_in(w.dir.path());
+    w.restart();
+    const auto refused = co_await w.sandboxes->create(request);
+    EXPECT_EQ(refused.error().code, "blob_corrupt");
+    EXPECT_EQ(w.machines.alive_.size(), 1u) << "only that of the first";
+    EXPECT_TRUE(write_file_durable(file, "right"));
+    request.id = new_id();
+    const auto made = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(made) << describe(made.error());
+  });
+}
+
+TEST_F(SandboxesDisk, ARestoreToASnapshotBootsFromItsDisk) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const std::string snapshot = disk.last;
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot());
+    const auto back = co_await w.sandboxes->restore(disk.id, "r", snapshot);
+    EXPECT_TRUE(back) << describe(back.error());
+    EXPECT_EQ(disk.content(), "a");
+    EXPECT_TRUE(disk.record().booted);
+    EXPECT_EQ(disk.record().epoch, 2u);
+    EXPECT_EQ(disk.record().state, SandboxState::running);
+    EXPECT_EQ(w.machines.alive_.size(), 1u);
+    // And a new sandbox out of it.
+    CreateRequest request = w.request();
+    request.checkpoint = snapshot;
+    const auto fork = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(fork) << describe(fork.error());
+    EXPECT_TRUE(fork && fork->record.booted && fork->record.layers.size() == 1);
+  });
+}
+
+}  // namespace
+}  // namespace space::node
