@@ -14,7 +14,8 @@ from space_server import ServerTest
 BUDGET_S = 150
 UNKNOWN = "a" * 24
 QUERY = {"path": "/etc/hostname"}
-BODIES = {"restoreSandbox": {"checkpoint": UNKNOWN}, "updateSandbox": {"time_limit_s": 60}, "makeFolder": {"path": "x"}, "moveFile": {"from": "x", "to": "y"}}
+BODIES = {"restoreSandbox": {"checkpoint": UNKNOWN}, "updateSandbox": {"time_limit_s": 60}, "makeFolder": {"path": "x"}, "moveFile": {"from": "x", "to": "y"},
+          "createVolume": {"name": "results"}}
 # Statuses that follow from what an operation is, whatever it does.
 NEEDS_KEY = {"401", "403"}
 TAKES_A_KEY_TO_REPEAT = {"400", "409", "413", "422"}  # Idempotency-Key: bad, in flight or unknown, a body that is too large, reused
@@ -143,7 +144,9 @@ class Contract(ServerTest):
         with self.api.events(f"/v1/operations/{operations[0]['id']}/events") as stream:
             self.assertEqual([event.kind for event in stream][-1], "operation")
         self.api.ok("DELETE", f"/v1/checkpoints/{checkpoint}")
-        for id in (*children, sandbox.id):
+        volume = self.api.ok("POST", "/v1/volumes", {"name": "walked"}, wait)["sandbox"]
+        self.assertEqual((volume["state"], volume["metadata"]["space.volume"]), ("running", "walked"))
+        for id in (*children, sandbox.id, volume["id"]):
             self.api.delete(id)
         operation = self.api.ok("POST", "/v1/sandboxes", {"disk_mib": 6000, "cpus": 2})["operation"]["id"]  # a base that has to be made first
         self.api.ok("POST", f"/v1/operations/{operation}/cancel", {})
