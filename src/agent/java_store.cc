@@ -1,11 +1,11 @@
 #include "agent/java_store.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/uuid/detail/sha1.hpp>
 #include <cerrno>
 #include <cstdint>
 #include <optional>
@@ -112,14 +112,15 @@ std::string our_entry(std::string_view der) {
   return out;
 }
 
+// Not OpenSSL's: the agent is a static program, and holds nothing of that.
 std::string digest_of(std::string_view store) {
-  std::string all(kPassword);
-  all += kSalt;
-  all += store;
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_Digest(all.data(), all.size(), digest, &size, EVP_sha1(), nullptr);
-  return {reinterpret_cast<const char*>(digest), size};
+  boost::uuids::detail::sha1 hash;
+  for (const std::string_view part : {kPassword, kSalt, store}) hash.process_bytes(part.data(), part.size());
+  boost::uuids::detail::sha1::digest_type digest;
+  hash.get_digest(digest);
+  std::string out;
+  for (const std::uint32_t word : digest) put(out, word, 4);
+  return out;
 }
 
 std::optional<std::string> der_of(std::string_view pem) {
