@@ -131,7 +131,7 @@ std::optional<std::string> der_of(std::string_view pem) {
   return base64_decode(body);
 }
 
-// Of the same length: what differs, in one piece from the first such byte to the last.
+// Of the same length: in one piece from the first byte that differs. The authority is the last entry, so that is little.
 Result<> write_difference(const Fd& fd, std::string_view before, std::string_view after) {
   const auto first = static_cast<std::size_t>(std::mismatch(before.begin(), before.end(), after.begin()).first - before.begin());
   if (first == before.size()) return {};

@@ -20,9 +20,9 @@ inline constexpr std::size_t kJavaEntry = 1024;  // the authority's entry is thi
 // when it cannot be read.
 Result<std::string> java_store_with(std::string_view store, std::string_view der);
 
-// Does that to the file below `root` ("" in a guest); nothing without one. Only bytes that differ are written when the length is the same,
-// else the file is replaced, with its mode. Follows no link at the end of the path. Not synced: the next load writes again. Blocks for
-// some milliseconds.
+// Does that to the file below `root` ("" in a guest); nothing without one. When the length is the same it is written
+// from the first byte that differs, else the file is replaced, with its mode. Follows no link at the end of the path. Not synced: the next
+// load writes again. Blocks for some milliseconds.
 Result<> install_java_authority(const std::string& root, std::string_view pem);
 
 }  // namespace space::agent

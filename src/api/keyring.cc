@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "http/authorization.h"
 
 namespace space::api {
 namespace {
@@ -28,14 +29,6 @@ tl::unexpected<Error> refuse(std::string_view code, std::string message) {
 }
 
 }  // namespace
-
-std::string bearer(const http::Headers& headers) {
-  const std::string_view value = headers.get("Authorization");
-  const std::size_t space = value.find(' ');
-  if (space == std::string_view::npos || !http::equal_no_case(value.substr(0, space), "Bearer")) return {};
-  return std::string(
-      value.substr(value.find_first_not_of(' ', space) == std::string_view::npos ? value.size() : value.find_first_not_of(' ', space)));
-}
 
 bool looks_like_key(std::string_view secret) {
   const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -74,7 +67,7 @@ Result<control::Key> usable(const control::Key& key, control::Scope needed, std:
 Task<control::Key> KeyRing::authenticate(const http::Headers& headers, control::Scope needed) {
   if (headers.count("Authorization") == 0) co_return refuse("key_missing", "this request needs an API key");
   if (headers.count("Authorization") > 1) co_return refuse("key_malformed", "the request has more than one Authorization header");
-  co_return co_await authenticate(bearer(headers), needed);
+  co_return co_await authenticate(http::bearer(headers), needed);
 }
 
 Task<control::Key> KeyRing::authenticate(std::string secret, control::Scope needed) {

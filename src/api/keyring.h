@@ -43,8 +43,6 @@ class KeyRing {
   std::unordered_map<std::string, control::Key> known_;  // by hash
 };
 
-// The token of "Authorization: Bearer …", "" when there is none.
-std::string bearer(const http::Headers& headers);
 bool looks_like_key(std::string_view secret);
 std::string new_key_secret(KeyForm form = KeyForm::native);
 

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "http/authorization.h"
 #include "http/proxy.h"
 #include "wire/agent_protocol.h"
 #include "wire/ports.h"
@@ -81,7 +82,7 @@ class Ports {
     http::ProxyOptions options;
     options.drop_prefix = "Space-";
     std::optional<control::Key> key;
-    const std::string secret = bearer(exchange.headers());
+    const std::string secret = http::bearer(exchange.headers());
     if (secret.starts_with("sk_") || secret.starts_with("e2b_")) {
       auto found = co_await services_.keys.authenticate(exchange.headers());
       if (found)

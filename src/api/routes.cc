@@ -7,6 +7,7 @@
 #include "api/request.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "http/authorization.h"
 
 namespace space::api {
 namespace {
@@ -34,7 +35,7 @@ control::Scope needed_scope(Access access, std::string_view method) {
 Task<> identify(Services& services, Access access, Observed& exchange) {
   if (access == Access::open) co_return Result<>();
   if (access == Access::attach && exchange.headers().count("Authorization") == 1) {
-    const std::string token = bearer(exchange.headers());
+    const std::string token = http::bearer(exchange.headers());
     if (token.starts_with("at_")) {
       exchange.attributes["attach_token"] = token;
       co_return Result<>();

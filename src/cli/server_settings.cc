@@ -36,38 +36,26 @@ std::string_view to_string(log::Level level) {
 }
 
 std::vector<std::string> to_arguments(const ServerSettings& s) {
-  std::vector<std::string> out = {"--data-dir",
-                                  s.data_dir.string(),
-                                  "--run-dir",
-                                  s.run_dir.string(),
-                                  "--templates-dir",
-                                  s.templates().string(),
-                                  "--bases-dir",
-                                  s.bases().string(),
-                                  "--listen",
-                                  s.listen,
-                                  "--driver",
-                                  s.driver,
-                                  "--vmm-binary",
-                                  s.vmm_binary.string(),
-                                  "--pool-ready",
-                                  std::to_string(s.pool_ready),
-                                  "--pool-ready-most",
-                                  std::to_string(s.pool_ready_most),
-                                  "--pool-spawned",
-                                  std::to_string(s.pool_spawned),
-                                  "--storage-quota-mib",
-                                  std::to_string(s.storage_quota_mib),
-                                  "--store-low-water-mib",
-                                  std::to_string(s.store_low_water_mib),
-                                  "--keep-checkpoints",
-                                  std::to_string(s.keep_checkpoints),
-                                  "--keep-checkpoints-days",
-                                  std::to_string(s.keep_checkpoints_days),
-                                  "--uid-base",
-                                  std::to_string(s.uid_base),
-                                  "--log-level",
-                                  std::string(to_string(s.log_level))};
+  std::vector<std::string> out;
+  const std::pair<const char*, std::string> always[] = {
+      {"--data-dir", s.data_dir.string()},
+      {"--run-dir", s.run_dir.string()},
+      {"--templates-dir", s.templates().string()},
+      {"--bases-dir", s.bases().string()},
+      {"--listen", s.listen},
+      {"--driver", s.driver},
+      {"--vmm-binary", s.vmm_binary.string()},
+      {"--pool-ready", std::to_string(s.pool_ready)},
+      {"--pool-ready-most", std::to_string(s.pool_ready_most)},
+      {"--pool-spawned", std::to_string(s.pool_spawned)},
+      {"--storage-quota-mib", std::to_string(s.storage_quota_mib)},
+      {"--store-low-water-mib", std::to_string(s.store_low_water_mib)},
+      {"--keep-checkpoints", std::to_string(s.keep_checkpoints)},
+      {"--keep-checkpoints-days", std::to_string(s.keep_checkpoints_days)},
+      {"--uid-base", std::to_string(s.uid_base)},
+      {"--log-level", std::string(to_string(s.log_level))},
+  };
+  for (const auto& [name, value] : always) out.insert(out.end(), {name, value});
   if (!s.tls_certificate.empty()) out.insert(out.end(), {"--tls-cert", s.tls_certificate.string(), "--tls-key", s.tls_key.string()});
   for (const std::string& resolver : s.egress_resolvers) out.insert(out.end(), {"--egress-resolver", resolver});
   for (const std::string& range : s.egress_allowed_ranges) out.insert(out.end(), {"--egress-allow-range", range});

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
+#include "http/authorization.h"
 #include "http/proxy.h"
 #include "wire/file_signature.h"
 
@@ -86,8 +87,7 @@ Task<> to_envd(State& state, http::Exchange& exchange, const Found& found) {
   http::ProxyOptions options;
   options.target = fmt::format("/v1/sandboxes/{}/envd{}", found.sandbox.id, tail(exchange));
   options.event_stream = true;  // the in-sandbox protocol keeps time itself
-  for (const auto& [name, value] : exchange.headers().fields())
-    if (name.size() > 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+  options.drop_prefix = "Space-";
   for (const char* name : {"Cookie", "X-API-KEY", kIdHeader, kPortHeader}) options.drop_headers.emplace_back(name);
   options.set_headers.set("Space-Access", found.settings->secure ? "token" : "open");
   co_return co_await http::forward(exchange, state.parts.node.forwarding(), std::move(options));
@@ -116,8 +116,7 @@ std::string masked(std::string host, std::uint16_t port) {
 // A server of the guest's. node checks the traffic token again; here it is asked so that the answer has E2B's form.
 Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const Destination& to) {
   http::ProxyOptions options;
-  for (const auto& [name, value] : exchange.headers().fields())
-    if (name.size() > 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+  options.drop_prefix = "Space-";
   if (found.settings->public_traffic) {
     options.set_headers.set("Space-Port-Access", "public");
   } else {
@@ -127,10 +126,7 @@ Task<> to_port(State& state, http::Exchange& exchange, const Found& found, const
     options.set_headers.set("Space-Traffic-Token", tokens.traffic);
   }
   // A key of this server's that a client sends along is not the guest's to see.
-  const std::string_view authorization = exchange.headers().get("Authorization");
-  if (const std::size_t space = authorization.find(' ');
-      space != authorization.npos && http::equal_no_case(authorization.substr(0, space), "Bearer")) {
-    std::string secret(authorization.substr(space + 1));
+  if (std::string secret = http::bearer(exchange.headers()); !secret.empty()) {
     const auto ours = co_await state.parts.authenticate(std::move(secret), control::Scope::read);
     if (ours) options.drop_headers.emplace_back("Authorization");
   }

@@ -159,8 +159,7 @@ class Ports {
     options.upgrade = true;
     options.event_stream = true;  // nobody can say how long a guest's server is silent
     options.set_headers.set("Host", std::move(host));
-    for (const auto& [name, value] : exchange.headers().fields())
-      if (name.size() >= 6 && http::equal_no_case(std::string_view(name).substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+    options.drop_prefix = "Space-";
     Cut cut(sandbox, parts_.executor);
     auto forwarding = http::forward(exchange, client, std::move(options));
     auto first = co_await (std::move(forwarding) || cut.wait());

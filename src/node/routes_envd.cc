@@ -95,8 +95,7 @@ Task<> relay(http::Exchange& exchange, SandboxPtr sandbox, std::string target, c
   options.slow_body = method.path.ends_with("/StreamInput");
   options.answer_headers = {"Content-Type", "Content-Encoding", "Content-Disposition", "Content-Range", "Accept-Ranges", "ETag",
                             "Vary",         "Accept-Post"};
-  for (const auto& [name, value] : exchange.headers().fields())
-    if (name.size() > 6 && http::equal_no_case(name.substr(0, 6), "Space-")) options.drop_headers.push_back(name);
+  options.drop_prefix = "Space-";
   for (const char* name : {"X-Access-Token", "X-API-KEY", "Cookie", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "E2b-Traffic-Access-Token"})
     options.drop_headers.emplace_back(name);
   Cut cut(sandbox, executor);

@@ -164,8 +164,11 @@ class Sandboxes {
   // Before anything is begun for what would not fit: some room at all, and as much as the unfrozen part of its disk occupies, where that is
   // to be kept as well.
   Task<> check_room(const SandboxRecord& record, bool with_disk);
+  // For memory and disk of a sandbox as it is now; `base` outlives it.
+  std::shared_ptr<Vault::Order> order_of(const Sandbox& sandbox, const tmpl::Base& base, std::string id) const;
   // Stores a capture, while the gateway says what belongs to it: `order` has that then.
   Task<Vault::Draft> gather(std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured);
+  Task<Vault::Kept> publish(std::shared_ptr<Vault::Order> order, Vault::Draft draft);
   Task<bool> was_kept(std::shared_ptr<Sandbox> sandbox, std::string operation, std::string checkpoint);
   // What is done for a checkpoint while the guest goes on, side by side. On an error there is no new generation.
   Task<> prepare_checkpoint(std::shared_ptr<Sandbox> sandbox, BasePtr base, Capture& captured, Spans& spans);

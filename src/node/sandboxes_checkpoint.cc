@@ -128,16 +128,10 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   const std::vector<std::string> disks = record.disks;
   auto captured = std::make_shared<Capture>();
   CO_TRY_VOID(co_await prepare_checkpoint(sandbox, base, *captured, spans));
-  auto order = std::make_shared<Vault::Order>();
-  order->id = checkpoint;
+  const auto order = order_of(*sandbox, *base, checkpoint);
   order->name = std::move(name);
-  order->record = record;
   order->record.state = SandboxState::running;
-  order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
   for (const std::string& disk : disks) order->disks.push_back(folder / disk);
-  order->memory_base = record.booted ? nullptr : &base->memory;
-  order->parent = sandbox->saved_memory;
-  order->now_ms = parts_.clock.wall_ms();
   std::optional<Resting> resting;
   if (ran) resting.emplace(*sandbox);
   const Result<> taken = co_await capture_and_switch(sandbox, order, captured, spans);
@@ -166,21 +160,16 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   auto keep = [&]() -> Task<Vault::Kept> {
     if (!taken) co_return fail(taken.error());
     const Spans::Step step(spans, "store");
-    CO_TRY(Vault::Draft gathered, co_await gather(order, captured));
-    const auto draft = std::make_shared<Vault::Draft>(std::move(gathered));
-    const SandboxRecord following = after(draft->kept.layers);
+    CO_TRY(Vault::Draft draft, co_await gather(order, captured));
+    const SandboxRecord following = after(draft.kept.layers);
     staged_text = encode_record(following);
     auto stage = [&]() -> Task<> {
       auto work = [this, &following] { return parts_.records.stage(following); };
       if (auto ready = co_await parts_.disk.run(work)) staged.emplace(std::move(*ready));
       co_return Result<>{};  // else it is written when it is due, and fails there
     };
-    auto publish = [&]() -> Task<Vault::Kept> {
-      auto work = [this, order, draft] { return parts_.vault.publish(*order, std::move(*draft)); };
-      co_return co_await parts_.disk.run(work);
-    };
     auto staging = stage();
-    auto publishing = publish();
+    auto publishing = publish(order, std::move(draft));
     auto [ready, kept] = co_await (std::move(staging) && std::move(publishing));
     co_return std::move(kept);
   };
@@ -217,6 +206,17 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   co_return Done{record, spans.take()};
 }
 
+std::shared_ptr<Vault::Order> Sandboxes::order_of(const Sandbox& sandbox, const tmpl::Base& base, std::string id) const {
+  auto order = std::make_shared<Vault::Order>();
+  order->id = std::move(id);
+  order->record = sandbox.record;
+  order->vmm_build = sandbox.record.vmm_build.empty() ? parts_.vmm_build : sandbox.record.vmm_build;
+  order->memory_base = sandbox.record.booted ? nullptr : &base.memory;
+  order->parent = sandbox.saved_memory;
+  order->now_ms = parts_.clock.wall_ms();
+  return order;
+}
+
 Task<Vault::Draft> Sandboxes::gather(std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured) {
   auto store = [&]() -> Task<Vault::Draft> {
     auto work = [this, order, captured] { return parts_.vault.gather(*order, *captured); };
@@ -229,6 +229,12 @@ Task<Vault::Draft> Sandboxes::gather(std::shared_ptr<Vault::Order> order, std::s
   if (draft && !names) co_return fail(std::move(names).error());
   if (draft) order->gateway_state = std::move(*names);
   co_return std::move(draft);
+}
+
+Task<Vault::Kept> Sandboxes::publish(std::shared_ptr<Vault::Order> order, Vault::Draft draft) {
+  const auto whole = std::make_shared<Vault::Draft>(std::move(draft));
+  auto work = [this, order, whole] { return parts_.vault.publish(*order, std::move(*whole)); };
+  co_return co_await parts_.disk.run(work);
 }
 
 // A node before this one came as far as the manifest and no further: it is all that a checkpoint is.

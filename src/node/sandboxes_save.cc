@@ -88,22 +88,13 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
   if (done) {
     const Spans::Step step(spans, "store");
-    auto order = std::make_shared<Vault::Order>();
+    const auto order = order_of(*sandbox, *base, changed.saved);
     order->kind = snapshot::CheckpointKind::suspend;
-    order->id = changed.saved;
-    order->record = record;
-    order->vmm_build = record.vmm_build.empty() ? parts_.vmm_build : record.vmm_build;
-    order->memory_base = record.booted ? nullptr : &base->memory;
-    order->parent = sandbox->saved_memory;
-    order->now_ms = parts_.clock.wall_ms();
-    auto gathered = co_await gather(order, captured);
-    if (gathered) {
-      const auto draft = std::make_shared<Vault::Draft>(std::move(*gathered));
-      auto publish = [this, order, draft] { return parts_.vault.publish(*order, std::move(*draft)); };
-      kept = co_await parts_.disk.run(publish);
-    } else {
-      kept = fail(std::move(gathered).error());
-    }
+    auto draft = co_await gather(order, captured);
+    if (draft)
+      kept = co_await publish(order, std::move(*draft));
+    else
+      kept = fail(std::move(draft).error());
     if (!kept) done = fail(kept.error());
   }
   if (done) {

@@ -320,8 +320,8 @@ Task<> QemuVm::resume() {
   auto state = state_;
   if (state->state == VmState::running) co_return Result<>{};
   CO_TRY_VOID(state->require(VmState::paused, "be resumed"));
-  (void)co_await State::finish_switch(
-      state);  // never while its disk is half one and half the other; how it went is switch_disk()'s to tell
+  // Never while its disk is half one and half the other. How it went is switch_disk()'s to tell.
+  (void)co_await State::finish_switch(state);
   CO_TRY_VOID(co_await state->command("cont"));
   if (state->state == VmState::paused) state->state = VmState::running;
   state->save_set.reset();

@@ -259,6 +259,17 @@ class QmpSeries : public Qmp {
     for (int i = 0; i < 3; ++i) all.push_back(vmm.hear());
     return all;
   }
+  // Three commands, of which the second is answered by what `refuse` makes of its number.
+  SeriesOutcome with_a_second_refused(const std::function<std::string(std::uint64_t)>& refuse) {
+    return outcome([&](Peer& vmm) {
+      vmm.greet();
+      const auto all = hear_three(vmm);
+      vmm.answer(all[0], "\"first\"");
+      vmm.say(refuse(vmm.id_of(all[1])));
+      vmm.answer(all[2], "\"third\"");
+      vmm.answer(vmm.hear(), "\"next\"");
+    });
+  }
   static std::string refusal(std::uint64_t id) {
     return fmt::format("{{\"id\": {}, \"error\": {{\"class\": \"GenericError\", \"desc\": \"no\"}}}}\n", id);
   }
@@ -286,14 +297,7 @@ TEST_F(QmpSeries, IsSentBeforeAnyAnswerAndInItsOrder) {
 }
 
 TEST_F(QmpSeries, ARefusalInTheMiddleIsThatCommandsAlone) {
-  const SeriesOutcome out = outcome([](Peer& vmm) {
-    vmm.greet();
-    const auto all = hear_three(vmm);
-    vmm.answer(all[0], "\"first\"");
-    vmm.say(refusal(vmm.id_of(all[1])));
-    vmm.answer(all[2], "\"third\"");
-    vmm.answer(vmm.hear(), "\"next\"");
-  });
+  const SeriesOutcome out = with_a_second_refused([](std::uint64_t id) { return refusal(id); });
   EXPECT_EQ(out.answers[0], "first");
   EXPECT_EQ(out.answers[1], "qmp_error");
   EXPECT_EQ(out.answers[2], "third");
@@ -301,14 +305,8 @@ TEST_F(QmpSeries, ARefusalInTheMiddleIsThatCommandsAlone) {
 }
 
 TEST_F(QmpSeries, AnErrorWithoutANumberIsOfTheOldest) {
-  const SeriesOutcome out = outcome([](Peer& vmm) {
-    vmm.greet();
-    const auto all = hear_three(vmm);
-    vmm.answer(all[0], "\"first\"");
-    vmm.say("{\"error\": {\"class\": \"GenericError\", \"desc\": \"not read\"}}\n");
-    vmm.answer(all[2], "\"third\"");
-    vmm.answer(vmm.hear(), "\"next\"");
-  });
+  const SeriesOutcome out = with_a_second_refused(
+      [](std::uint64_t) { return std::string("{\"error\": {\"class\": \"GenericError\", \"desc\": \"not read\"}}\n"); });
   EXPECT_EQ(out.answers[1], "qmp_error");
   EXPECT_EQ(out.answers[2], "third");
 }

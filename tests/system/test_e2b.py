@@ -7,35 +7,22 @@ import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 
 from api_client import Sandbox
+from guest_servers import HANDLER
 from space_server import ServerTest
 
 BUDGET_S = 240
 
 # What a guest's server sees of a request, WebSockets by echo, an answer without a length; by TLS with a certificate of its own.
-TLS_SERVER = """
-import base64, hashlib, json, ssl, sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-class H(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+TLS_SERVER = HANDLER + """
+import ssl
+class H(Handler):
     def do_GET(self):
-        if self.headers.get("Upgrade") == "websocket":
-            key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-            self.send_response(101)
-            self.send_header("Upgrade", "websocket"); self.send_header("Connection", "Upgrade")
-            self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
-            self.end_headers(); self.close_connection = True
-            while data := self.connection.recv(100): self.connection.sendall(b"<" + data + b">")
-            return
-        if self.path == "/unsized":
-            self.send_response(200); self.send_header("Connection", "close"); self.end_headers(); self.wfile.write(b"x" * 300_000)
-            return
-        length = int(self.headers.get("Content-Length") or 0)
-        seen = {"method": self.command, "path": self.path, "host": self.headers["Host"], "name": getattr(self.connection, "said", None), "tls": self.connection.version(),
-                "body": len(self.rfile.read(length))}
-        body = json.dumps(seen).encode()
-        self.send_response(200); self.send_header("Content-Type", "application/json"); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+        if self.path != "/unsized": return super().do_GET()
+        self.send_response(200); self.send_header("Connection", "close"); self.end_headers(); self.wfile.write(b"x" * 300_000)
     do_POST = do_GET
-    def log_message(self, *a): pass
+    def seen(self, sent):
+        return {"method": self.command, "path": self.path, "host": self.headers["Host"], "name": getattr(self.connection, "said", None), "tls": self.connection.version(),
+                "body": len(sent)}
 def note(connection, name, context): connection.said = name
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain("/tmp/own.pem")

@@ -5,30 +5,15 @@ import json
 import socket
 import unittest
 
+from guest_servers import HANDLER
 from space_server import SandboxTest
 
 BUDGET_S = 150
 DOMAIN = "box.example.org"
 
-SERVER = '''
-import base64, hashlib, json, sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-class H(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        if self.headers.get("Upgrade") == "websocket":
-            key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-            self.send_response(101)
-            self.send_header("Upgrade", "websocket"); self.send_header("Connection", "Upgrade")
-            self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
-            self.end_headers(); self.close_connection = True
-            while data := self.connection.recv(100): self.connection.sendall(b"<" + data + b">")
-            return
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.dumps({"method": self.command, "path": self.path, "headers": dict(self.headers), "body": self.rfile.read(length).decode()}).encode()
-        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
-    do_POST = do_GET
-    def log_message(self, *a): pass
+SERVER = HANDLER + '''
+class H(Handler):
+    def seen(self, sent): return {"method": self.command, "path": self.path, "headers": dict(self.headers), "body": sent.decode()}
 ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), H).serve_forever()
 '''
 
