@@ -93,6 +93,13 @@ class SpaceServer:
         status, self.process = self.process.returncode, None
         return status
 
+    def start_again(self, limit=60):
+        """After somebody killed it: waits for its end first."""
+        self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+        return self.start(limit)
+
     def delete_all(self):
         for sandbox in self.api.sandboxes() + self.api.sandboxes("&metadata.space.kind=volume"):
             if sandbox["state"] != "deleted":

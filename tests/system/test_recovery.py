@@ -152,9 +152,7 @@ class KilledSupervisor(ServerTest):
             with command.attach() as stream:
                 next(iter(stream))
             os.kill(self.server.process.pid, signal.SIGKILL)
-            self.server.process.wait()
-            self.server.process.stdout.close()
-            self.server.start()
+            self.server.start_again()
             self.assertEqual(sandbox.get()["state"], "running")
             self.assertEqual(command.finish().stdout, b"survived\n")
 

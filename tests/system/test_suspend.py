@@ -4,6 +4,7 @@ import time
 import unittest
 
 import leaks
+from running_programs import clock_off_by
 from space_server import ServerTest
 
 BUDGET_S = 240
@@ -19,10 +20,7 @@ class SuspendAndWake(ServerTest):
 
     def kill_server(self):
         self.server.process.kill()  # its roles end with it
-        self.server.process.wait()
-        self.server.process.stdout.close()
-        self.server.process = None
-        self.server.start(60)
+        self.server.start_again()
         type(self).api = self.server.api
 
     def test_a_program_goes_on_where_it_stood_after_the_server_was_killed(self):
@@ -71,11 +69,11 @@ class SuspendAndWake(ServerTest):
             machine = sandbox.output("cat /etc/machine-id")
             for _ in range(2):
                 sandbox.change("suspend")
-                time.sleep(2)
+                time.sleep(1)
                 sandbox.change("wake")
+                self.assertLess(clock_off_by(sandbox), 0.2)
                 self.assertEqual(sandbox.output("cat ~/a ~/b /dev/shm/c").split(), ["on-disk", "in-cache", "in-memory"])
                 self.assertEqual(sandbox.output("cat /etc/machine-id"), machine)
-                self.assertLess(abs(float(sandbox.output("date +%s.%N")) - time.time()), 2)
             python.stdin(b"print(x + 2)\n")
             reader.until(lambda r: b"42" in r.stdout)
 
