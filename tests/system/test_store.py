@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -15,7 +16,7 @@ MIB = 1 << 20
 
 
 class Store(ServerTest):
-    options = {"pool_ready": 0, "pool_spawned": 0}
+    options = {"pool_ready": 0, "pool_spawned": 0, "tenants_on_tcg": True}
 
     def local(self, *words, status=0):
         done = self.cli("--json", *words, "--data-dir", str(self.server.data_dir))
@@ -79,7 +80,6 @@ class Store(ServerTest):
             self.assertEqual(child.output("md5sum -c ~/sum; cat /dev/shm/small").split(), ["/dev/shm/big:", "OK", "small"])
             self.api.delete(child.id)
 
-
     def test_a_bit_that_turned_in_a_frozen_disk_is_found_before_a_guest_works_on_it(self):
         with self.api.create() as sandbox:
             sandbox.output("head -c 3000000 /dev/urandom > ~/big; sync")
@@ -99,6 +99,61 @@ class Store(ServerTest):
             self.assertEqual(sandbox.change("wake")["state"], "succeeded")
             self.assertEqual(len(sandbox.read("/home/user/big")), 3_000_000)
             self.api.ok("DELETE", f"/v1/checkpoints/{checkpoint}")
+
+    def test_what_was_altered_or_cut_or_is_anothers_is_refused_by_name(self):
+        second = self.api.with_key(self.api.ok("POST", "/v1/keys", {"name": "second", "tenant": "second", "scopes": ["admin"]})["key"])
+        tenants = self.server.data_dir / "node" / "store" / "tenants"
+        with self.api.create() as sandbox, second.create() as theirs:
+            sandbox.output("head -c 3000000 /dev/urandom > /dev/shm/big; md5sum /dev/shm/big > ~/sum")
+            checkpoint, anothers = self.checkpoint(sandbox), self.checkpoint(theirs)
+            self.assertEqual(sandbox.change("suspend")["state"], "succeeded")
+            self.assertIn(checkpoint, self.added(sandbox), "listed, so that a fork of it is not refused as unknown")
+            record = json.loads((self.server.data_dir / "node" / "sandboxes" / sandbox.id / "record.json").read_text())
+            manifests = [tenants / "default" / "manifests" / id for id in (checkpoint, record["saved"])]
+            whole = [manifest.read_bytes() for manifest in manifests]
+            foreign = tenants / "second" / "manifests" / anothers
+
+            def refused(code):
+                for verb, body in (("fork", {"checkpoint": checkpoint}), ("wake", {})):
+                    with self.subTest(code=code, verb=verb):
+                        self.assertRefused(self.api.call("POST", f"{sandbox.path}/{verb}", body, {"Prefer": "wait=60"}), 500, code)
+                        self.assertEqual(sandbox.get()["state"], "suspended")
+
+            # Written in place, so that owner and mode stay. One byte of the body, its last, and all of it.
+            for code, change in (("manifest_wrong_hmac", lambda text: text[:-1] + b"]"), ("manifest_truncated", lambda text: text[:-1]),
+                                 ("manifest_other_tenant", lambda text: foreign.read_bytes())):
+                for manifest, text in zip(manifests, whole):
+                    manifest.write_bytes(change(text))
+                refused(code)
+                for manifest, text in zip(manifests, whole):
+                    manifest.write_bytes(text)
+
+            # The other tenant's under its own name: it is listed for nobody here, and nobody goes back to it.
+            stray = tenants / "default" / "manifests" / anothers
+            shutil.copy(foreign, stray)
+            os.chown(stray, foreign.stat().st_uid, foreign.stat().st_gid)
+            self.assertRefused(self.api.call("POST", f"{sandbox.path}/restore", {"checkpoint": anothers}, {"Prefer": "wait=60"}), 500, "manifest_other_tenant")
+            self.assertNotIn(anothers, [one["id"] for one in self.api.ok("GET", "/v1/checkpoints")["checkpoints"]])
+            stray.unlink()
+
+            # A layer of memory that both name, without its last byte.
+            layers = [{layer["digest"]: layer["bytes"] for layer in json.loads(text.split(b"\n", 1)[1])["memory"]["layers"]} for text in whole]
+            digest = max(layers[0], key=layers[0].get)
+            self.assertIn(digest, layers[1])
+            blob = tenants / "default" / "blobs" / digest.removeprefix("sha256:")
+            content = blob.read_bytes()
+            os.truncate(blob, len(content) - 1)
+            refused("blob_truncated")
+            blob.write_bytes(content)
+
+            # Each of them was refused for what it was, and for nothing else.
+            _, (child,) = self.fork(sandbox, checkpoint)
+            self.assertEqual(sandbox.change("wake")["state"], "succeeded")
+            for one in (child, sandbox):
+                self.assertEqual(one.output("md5sum -c ~/sum").split(), ["/dev/shm/big:", "OK"])
+            self.api.delete(child.id)
+            self.api.ok("DELETE", f"/v1/checkpoints/{checkpoint}")
+            second.ok("DELETE", f"/v1/checkpoints/{anothers}")
 
     def assertRefusedCreate(self, checkpoint):
         answer = self.api.ok("POST", "/v1/sandboxes", {"checkpoint": checkpoint})
