@@ -4,6 +4,7 @@ descriptors, filters and Landlock that they have. An ordinary process of root ma
 import contextlib
 import os
 import socket
+import stat
 import subprocess
 import sys
 import unittest
@@ -15,7 +16,7 @@ from space_server import BINARY, TEMPLATES, ServerTest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adversarial"))
 from puppet import Puppet, descriptors, name_of  # noqa: E402
 
-BUDGET_S = 90
+BUDGET_S = 100
 AT_FDCWD = -100
 NEW_MOUNTS, NO_DUMPS = 0x20000, 4
 LOOPBACK = b"\x02\x00\x00\x00\x7f\x00\x00\x01" + bytes(8)  # a sockaddr_in, port 0
@@ -33,6 +34,18 @@ def state_of(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return None
+
+
+def images_to_write(pid):
+    """Descriptor → (inode, bytes) of each qcow2 image that the process has open for writing."""
+    found = {}
+    for fd, (_, flags) in descriptors(pid).items():
+        info = os.stat(f"/proc/{pid}/fd/{fd}")
+        if flags & os.O_ACCMODE == os.O_RDWR and stat.S_ISREG(info.st_mode) and info.st_size > 4:
+            with open(f"/proc/{pid}/fd/{fd}", "rb") as file:
+                if file.read(4) == b"QFI\xfb":
+                    found[fd] = ((info.st_dev, info.st_ino), info.st_size)
+    return found
 
 
 class Confinement(ServerTest):
@@ -152,6 +165,34 @@ class Confinement(ServerTest):
             # Whoever traced it hides its end from the warden for a moment, which then leaves a zombie; nobody traces VMMs but tests.
             self.assertIn(state_of(pid), ("Z", None))
         self.assertEqual(self.sandbox.output("echo others live"), "others live")
+
+    def test_a_vmm_writes_to_its_disk_and_no_more_to_one_that_was_kept(self):
+        probe = self.server.folder / "probe"
+        probe.touch()
+        if subprocess.run(["chattr", "+i", probe], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("this file system has no immutable files: what is kept is a copy")
+        subprocess.run(["chattr", "-i", probe], check=True)
+        with self.api.create() as sandbox:
+            pid = leaks.vmm_pid(self.server, sandbox.id)
+            images = {inode for inode, _ in images_to_write(pid).values()}
+            self.assertEqual(len(images), 1, "its own generation")
+            checkpoint = sandbox.change("checkpoint")["checkpoint"]
+            self.assertEqual(sandbox.change("pause")["state"], "succeeded")  # so that sizes stay
+            held = images_to_write(pid)
+            kept = {fd: size for fd, (inode, size) in held.items() if inode in images}
+            new = {fd: size for fd, (inode, size) in held.items() if inode not in images}
+            self.assertTrue(kept and new, held)
+            with Puppet(pid) as puppet:
+                for fds, written, cut in ((new, "4", "0"), (kept, "EPERM", "EPERM")):
+                    for fd, size in fds.items():  # what stands there and the size that it has: a call that works does no harm
+                        with self.subTest(fd=fd, new=fds is new):
+                            self.assertEqual(name_of(puppet.call("pwrite64", fd, b"QFI\xfb", 4, 0)), written)
+                            self.assertEqual(name_of(puppet.call("ftruncate", fd, size)), cut)
+            self.assertEqual(sandbox.change("resume")["state"], "succeeded")
+            self.assertEqual(sandbox.output("echo on > ~/on; sync; cat ~/on"), "on")
+            done = self.cli("store", "verify", "--data-dir", str(self.server.data_dir))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.api.ok("DELETE", f"/v1/checkpoints/{checkpoint}")
 
     def test_a_worker_of_the_gateway_gets_a_quarter_of_the_memory(self):
         if b"__asan_init" in Path(BINARY).read_bytes():
