@@ -36,7 +36,7 @@ class DiskFull(unittest.TestCase):
         sandbox = server.api.create()
         sandbox.run("echo before > ~/a")
         subprocess.run(["fallocate", "-l", "600M", self.folder / "filler"], check=True)  # less stays free than checkpoints must leave
-        for verb in ("checkpoint", "suspend"):
+        for verb in ("checkpoint", "snapshot", "suspend"):
             with self.subTest(verb=verb):
                 answer = server.api.call("POST", f"{sandbox.path}/{verb}", {}, {"Prefer": "wait=60"})
                 self.assertEqual((answer.status, answer.json["code"]), (507, "store_low_water"), answer.body)
@@ -45,30 +45,65 @@ class DiskFull(unittest.TestCase):
         self.assertEqual(server.api.ok("GET", "/v1/checkpoints")["checkpoints"], [])
         self.assertEqual(list((server.data_dir / "node" / "store").glob("tenants/*/manifests/*")), [])
 
-    def test_not_one_byte_is_free_where_sandboxes_and_checkpoints_lie(self):
+    def with_small_node(self, **options):
+        """(server, its node's folder, which is the small file system)"""
         self.addCleanup(shutil.rmtree, self.folder / "server", True)
         self.folder.chmod(0o755)
         node = self.folder / "server" / "data" / "node"
         node.mkdir(parents=True)
         self.mount(node)
-        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0)
+        server = SpaceServer(folder=self.folder / "server", pool_ready=0, pool_spawned=0, **options)
         server.mounts.add(str(node))
         self.addCleanup(server.start().close)
+        return server, node
+
+    @staticmethod
+    def fill(node):
+        """Leaves not one byte free until the file `filler` goes."""
+        with (node / "filler").open("wb") as filler:
+            step, at = 1 << 30, 0
+            while step >= 4096:
+                try:
+                    os.posix_fallocate(filler.fileno(), at, step)
+                    at += step
+                except OSError:
+                    step //= 2
+
+    @staticmethod
+    def names(node):
+        return sorted(str(path.relative_to(node)) for path in node.rglob("*"))
+
+    def test_a_snapshot_and_a_checkpoint_that_are_begun_without_room_leave_nothing(self):
+        # With no low-water mark nothing refuses them before the disk does.
+        server, node = self.with_small_node(store_low_water_mib=0)
+        sandbox = server.api.create()
+        sandbox.run("echo before > ~/a; echo memory > /dev/shm/m; sync")
+        first = sandbox.change("snapshot")["checkpoint"]
+        before = self.names(node)
+        self.fill(node)
+        for verb in ("snapshot", "checkpoint"):
+            with self.subTest(verb=verb):
+                answer = server.api.call("POST", f"{sandbox.path}/{verb}", {}, {"Prefer": "wait=60"})
+                self.assertEqual((answer.status, answer.json["code"]), (507, "no_space"), answer.body)
+                self.assertEqual(sandbox.get()["state"], "running")
+                self.assertEqual(sandbox.output("cat ~/a /dev/shm/m").split(), ["before", "memory"])
+                self.assertEqual([name for name in self.names(node) if name not in before], ["filler"])
+        self.assertEqual([one["id"] for one in server.api.ok("GET", "/v1/checkpoints")["checkpoints"]], [first])
+        (node / "filler").unlink()
+        for verb in ("snapshot", "checkpoint"):
+            operation = sandbox.change(verb)
+            self.assertEqual(operation["state"], "succeeded", operation)
+        self.assertEqual(sandbox.output("cat ~/a /dev/shm/m").split(), ["before", "memory"])
+
+    def test_not_one_byte_is_free_where_sandboxes_and_checkpoints_lie(self):
+        server, node = self.with_small_node()
         sandbox = server.api.create()
         sandbox.run("echo before > ~/a; echo memory > /dev/shm/m; sync")
         checkpoint = sandbox.change("checkpoint")["checkpoint"]
-        names = lambda: sorted(str(path.relative_to(node)) for path in node.rglob("*"))  # noqa: E731
-        before = names()
-        filler = (node / "filler").open("wb")
-        step, at = 1 << 30, 0
-        while step >= 4096:
-            try:
-                os.posix_fallocate(filler.fileno(), at, step)
-                at += step
-            except OSError:
-                step //= 2
+        before = self.names(node)
+        self.fill(node)
         sandboxes = len(server.api.sandboxes())
-        for verb, body in (("checkpoint", {}), ("suspend", {}), ("fork", {}), ("fork", {"checkpoint": checkpoint, "count": 2}), ("restore", {"checkpoint": checkpoint})):
+        for verb, body in (("checkpoint", {}), ("snapshot", {}), ("suspend", {}), ("fork", {}), ("fork", {"checkpoint": checkpoint, "count": 2}), ("restore", {"checkpoint": checkpoint})):
             with self.subTest(verb=verb, body=body):
                 answer = server.api.call("POST", f"{sandbox.path}/{verb}", body, {"Prefer": "wait=60"})
                 self.assertEqual(answer.status, 507, answer.body)
@@ -78,9 +113,8 @@ class DiskFull(unittest.TestCase):
         answer = server.api.call("POST", "/v1/sandboxes", {}, {"Prefer": "wait=60"})
         self.assertEqual((answer.status, answer.json["code"]), (507, "no_space"), answer.body)
         self.assertEqual([one["state"] for one in server.api.sandboxes() if one["state"] != "failed"], ["running"] * sandboxes)
-        filler.close()
         (node / "filler").unlink()
-        self.assertEqual([name for name in names() if name not in before], [], "nothing is left behind")
+        self.assertEqual([name for name in self.names(node) if name not in before], [], "nothing is left behind")
         for verb in ("suspend", "wake", "checkpoint", "fork"):
             operation = sandbox.change(verb)
             self.assertEqual(operation["state"], "succeeded", operation)
