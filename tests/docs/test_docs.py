@@ -2,12 +2,13 @@
 
 A fenced block of `sh` right below the line `<!-- test -->` is run by bash, all blocks of one page in one shell and in their order,
 against a server of its own; `<!-- test: COMMANDS -->` runs those first. `space` is the program just built; the blocks find the server by
-SPACE_URL and SPACE_KEY_FILE. A block that no test runs says why: `<!-- not run: REASON -->`."""
+SPACE_URL and SPACE_KEY_FILE, and its folder of sockets by SPACE_RUN_DIR. One that they kill is started again. A block that no test runs says why: `<!-- not run: REASON -->`."""
 
 import os
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from space_server import BINARY, ROOT, ServerTest
@@ -23,6 +24,19 @@ def pages():
 
 
 class Documents(ServerTest):
+    def finish(self, shell, limit=120):
+        """The shell's exit status. Here and in no thread: a server ends with the thread that started it."""
+        until = time.monotonic() + limit
+        while shell.poll() is None:
+            if time.monotonic() > until:
+                shell.kill()
+                shell.wait()
+                return f"over {limit} s"
+            if self.server.process.poll() is not None:
+                self.server.start_again()
+            time.sleep(0.05)
+        return shell.returncode
+
     def test_every_marked_block_runs(self):
         tried = 0
         for page in pages():
@@ -30,11 +44,13 @@ class Documents(ServerTest):
             if not blocks:
                 continue
             tried += len(blocks)
-            with self.subTest(page=page.name), tempfile.TemporaryDirectory() as folder:
-                environment = {**self.server.environment(), "PATH": f"{BINARY.parent}:{os.environ['PATH']}", "REPOSITORY": str(ROOT)}
-                done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(line for block in blocks for line in block)], cwd=folder, env=environment, capture_output=True, text=True,
-                                      timeout=120, stdin=subprocess.DEVNULL)
-                self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+            with self.subTest(page=page.name), tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+                environment = {**self.server.environment(), "PATH": f"{BINARY.parent}:{os.environ['PATH']}", "REPOSITORY": str(ROOT), "SPACE_RUN_DIR": str(self.server.run_dir)}
+                shell = subprocess.Popen(["bash", "-euo", "pipefail", "-c", "\n".join(line for block in blocks for line in block)], cwd=folder, env=environment, stdout=output,
+                                         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                status = self.finish(shell)
+                output.seek(0)
+                self.assertEqual(status, 0, output.read().decode(errors="replace"))
         self.assertGreater(tried, 0)
 
 

@@ -39,9 +39,11 @@ def state_of(pid):
 def images_to_write(pid):
     """Descriptor → (inode, bytes) of each qcow2 image that the process has open for writing."""
     found = {}
-    for fd, (_, flags) in descriptors(pid).items():
+    for fd, (what, flags) in descriptors(pid).items():
+        if flags & os.O_ACCMODE != os.O_RDWR or not what.startswith("/"):
+            continue
         info = os.stat(f"/proc/{pid}/fd/{fd}")
-        if flags & os.O_ACCMODE == os.O_RDWR and stat.S_ISREG(info.st_mode) and info.st_size > 4:
+        if stat.S_ISREG(info.st_mode):
             with open(f"/proc/{pid}/fd/{fd}", "rb") as file:
                 if file.read(4) == b"QFI\xfb":
                     found[fd] = ((info.st_dev, info.st_ino), info.st_size)
