@@ -244,8 +244,10 @@ Task<NodeDone> Engine::ask_node(LivePtr live) {
 Task<NodeDone> Engine::ask_once(const Live& live) {
   const Operation& operation = live.operation;
   switch (operation.kind) {
-    case OperationKind::create:
-      co_return co_await node_.create(live.sandbox, operation);
+    case OperationKind::create: {
+      CO_TRY(auto kept, co_await store_.kept_settings(operation.sandbox));
+      co_return co_await node_.create(live.sandbox, operation, std::move(kept[operation.sandbox]));
+    }
     case OperationKind::remove:
       co_return co_await node_.remove(operation.sandbox, operation.id);
     case OperationKind::fork:
