@@ -61,15 +61,21 @@ Result<Kept> decode_kept(const std::string& text) {
 
 namespace changes {
 
+// Two statements of each, since the one of a single sandbox is asked at every create and goes by an index.
 std::map<std::string, std::string> kept_settings(Session& session, const std::string& sandbox) {
+  const bool every = sandbox.empty();
+  const auto pick = [&](const std::string& all, const std::string& one, auto ask) {
+    return every ? ask(all + " WHERE :any = ''") : ask(all + " WHERE " + one + " = :id");
+  };
   std::map<std::string, Kept> all;
-  for (Sandbox& one : rows::sandboxes(session, "WHERE (:any = '' OR id = :id) AND state NOT IN ('deleting', 'failed')", sandbox, sandbox))
-    all.emplace(one.id, Kept{std::move(one.metadata), one.time_limit_s, one.rest, {}, {}});
-  for (auto& [id, text] : session.query<std::string, std::string>(
-           "SELECT sandbox, text FROM settings WHERE text <> '' AND (:any = '' OR sandbox = :id)", sandbox, sandbox))
+  for (Sandbox& one : pick("", "id", [&](const std::string& where) { return rows::sandboxes(session, where, sandbox); }))
+    if (one.state != S::deleting && one.state != S::failed)
+      all.emplace(one.id, Kept{std::move(one.metadata), one.time_limit_s, one.rest, {}, {}});
+  const auto settings = [&](const std::string& text) { return session.query<std::string, std::string>(text, sandbox); };
+  for (auto& [id, text] : pick("SELECT sandbox, text FROM settings", "sandbox", settings))
     if (const auto found = all.find(id); found != all.end()) found->second.settings = std::move(text);
-  for (const auto& [id, port] : session.query<std::string, long long>(
-           "SELECT sandbox, port FROM public_ports WHERE (:any = '' OR sandbox = :id) ORDER BY sandbox, port", sandbox, sandbox))
+  const auto ports = [&](const std::string& text) { return session.query<std::string, long long>(text + " ORDER BY port", sandbox); };
+  for (const auto& [id, port] : pick("SELECT sandbox, port FROM public_ports", "sandbox", ports))
     if (const auto found = all.find(id); found != all.end()) found->second.public_ports.push_back(static_cast<std::uint16_t>(port));
   std::map<std::string, std::string> out;
   for (const auto& [id, kept] : all) out.emplace(id, encode(kept));
