@@ -89,6 +89,7 @@ bool adopt_sandbox(Session& session, Sandbox sandbox, const Kept& kept, std::int
       !session.query<long long>("SELECT sequence FROM operations WHERE sandbox = :id LIMIT 1", sandbox.id).empty() ||
       !session.query<long long>("SELECT sequence FROM events WHERE sandbox = :id AND type = 'sandbox.deleted' LIMIT 1", sandbox.id).empty();
   if (was_here) return false;
+  if (sandbox.state != S::ended) sandbox.end_reason.clear();
   sandbox.ends_ms = sandbox.state == S::running && kept.time_limit_s > 0 ? now_ms + kept.time_limit_s * 1000 : 0;
   session.exec(
       "INSERT INTO sandboxes (id, tenant, state, template, template_digest, cpus, memory_mib, disk_mib, metadata, time_limit_s, "

@@ -5,7 +5,8 @@
 //   node done, end not recorded     → the same
 // Per sandbox one operation at a time, in the order in which they were accepted; different sandboxes side by side.
 //
-// Beside that it keeps store and node in agreement (reconcile), ends sandboxes whose time has passed, and throws away what is old.
+// Beside that it keeps store and node in agreement (reconcile; what the store never knew is taken up, adopt.h), ends sandboxes whose time
+// has passed, and throws away what is old.
 // Everything here belongs to one loop.
 #pragma once
 
