@@ -1,5 +1,5 @@
 """create.start, create.boot, create.ready, create.accept."""
-import os, sqlite3, tempfile, time
+import os, sqlite3, statistics, tempfile, time
 
 from bare import Namespace, Recipe, Vm
 from report import Result
@@ -83,7 +83,10 @@ def _start(api, recipe, count):
 def _boot(server, recipe, count):
     """A create as users get it, with the pools on, beside a boot of the same kernel, initramfs and disk."""
     api = server.api()
-    return Result(*_beside_bare(api, recipe, count, 1, True, lambda: _wait_ready(api)), 'create with the pools on; with them off it is create.start')
+    ours, peer = _beside_bare(api, recipe, count, 1, True, lambda: _wait_ready(api))
+    with Server() as without:
+        cold = statistics.median(timed(lambda: _create(without.api(), ['true']))[0] for _ in range(max(3, count // 2)))
+    return Result(ours, peer, f'create with the pools on; with them off {cold:.0f} ms, {statistics.median(peer) / cold:.1f}')
 
 
 def _ready(server, recipe, count):
@@ -143,13 +146,16 @@ def _accept(server, count):
     def commit():
         database.execute('INSERT INTO t (body) VALUES (?)', ('x' * 500,))
 
-    for i in range(count + 2):
+    def accept():
         ms, sandbox = timed(lambda: api.create(wait=0))
-        bare_ms, _ = timed(commit)
-        api.delete(sandbox)
-        if i >= 2:
-            ours.append(ms)
-            peer.append(bare_ms)
+        api.delete(sandbox)  # waits until all of it is over, so that the other side has the machine for itself
+        return ms
+
+    for i in range(count + 2):
+        for side in ('ours', 'peer') if i % 2 else ('peer', 'ours'):
+            ms = accept() if side == 'ours' else timed(commit)[0]
+            if i >= 2:
+                (ours if side == 'ours' else peer).append(ms)
     database.close()
     for name in os.listdir(folder):
         os.unlink(f'{folder}/{name}')

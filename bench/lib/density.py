@@ -31,7 +31,7 @@ def measure(names, quick):
     if 'density.private' in names or 'density.idle' in names:
         peer_private, peer_idle = _bare(recipe, count, seconds)
         results['density.private'] = Result(private, peer_private)
-        results['density.idle'] = Result([idle], [peer_idle], f'{count} alive, whole server included')
+        results['density.idle'] = Result([idle] if paused < 1 else [], [peer_idle], f'{count} alive, whole server included; paused {paused:.2f} %')
     recipe.close()
     return results
 

@@ -44,7 +44,7 @@ class Row:
 
 def row(bar, result):
     if result is None or not result.ours or (bar.peer and not result.peer):
-        return Row(bar, None, None, None, False, {}, 'not measured', [])
+        return Row(bar, None, None, None, False, {}, (result and result.note) or 'not measured', [])
     ours = statistics.median(result.ours)
     peer = statistics.median(result.peer) if bar.peer else None
     ratio = None if peer is None else (peer / ours if bar.inverse else ours / peer)

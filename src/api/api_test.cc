@@ -304,6 +304,27 @@ TEST_F(ApiTest, KeysOfOtherTenantsAreForTheHostAlone) {
   EXPECT_EQ(admitted.error().code, "second_tenant_on_tcg");
 }
 
+TEST_F(ApiTest, WhoKeepsTheServerIsToldOfSandboxesThatNobodyHasAKeyFor) {
+  const std::string first = key_;
+  const NewKey theirs = *run(loop_, process_->keys.create("other", "theirs"));
+  key_ = theirs.secret;
+  running();
+  EXPECT_FALSE(send("GET", "/v1/sandboxes").body.contains("without_key"));
+  key_ = first;
+  running();
+  running();
+  EXPECT_FALSE(send("GET", "/v1/sandboxes").body.contains("without_key"));
+  EXPECT_EQ(send("DELETE", "/v1/keys/" + theirs.key.id).status, 200);
+  const Answer page = send("GET", "/v1/sandboxes?limit=1");
+  const json::array& keyless = page.body.at("without_key").as_array();
+  ASSERT_EQ(keyless.size(), 1u);
+  EXPECT_EQ(text(keyless[0].as_object(), "tenant"), "other");
+  EXPECT_EQ(keyless[0].as_object().at("sandboxes").as_int64(), 1);
+  EXPECT_FALSE(send("GET", "/v1/sandboxes?after=" + text(page.body, "next")).body.contains("without_key")) << "once is enough";
+  key_ = run(loop_, process_->keys.create("third", "another"))->secret;
+  EXPECT_FALSE(send("GET", "/v1/sandboxes").body.contains("without_key")) << "nobody else is";
+}
+
 TEST_F(ApiTest, OtherTenantsSeeNothing) {
   const std::string id = running();
   const Answer operations = send("GET", "/v1/operations");

@@ -136,12 +136,21 @@ Task<> list(Services& services, http::Exchange& exchange) {
   filter.metadata = query.starting_with("metadata.", 16);
   filter.with_volumes = !filter.metadata.empty();
   CO_TRY_VOID(query.done());
+  const bool first = page.before == 0;
   const std::size_t limit = page.limit++;  // one more tells whether there is a next page
   CO_TRY(const auto sandboxes, co_await services.store.list_sandboxes(tenant_of(exchange), page, std::move(filter)));
   json::array items;
   for (std::size_t i = 0; i < std::min(limit, sandboxes.size()); ++i) items.push_back(render(sandboxes[i]));
   json::object out{{"sandboxes", std::move(items)}, {"next", nullptr}};
   if (sandboxes.size() > limit) out["next"] = write_cursor(sandboxes[limit - 1].sequence);
+  // Those who keep the server are told of what nobody else can see, as after a lost database.
+  if (first && tenant_of(exchange) == control::kDefaultTenant) {
+    CO_TRY(const auto keyless, co_await services.store.tenants_without_key());
+    if (!keyless.empty()) {
+      json::array& tenants = out["without_key"].emplace_array();
+      for (const auto& [tenant, count] : keyless) tenants.push_back(json::object{{"tenant", tenant}, {"sandboxes", count}});
+    }
+  }
   co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
 }
 

@@ -204,7 +204,8 @@ asio::awaitable<void> keep_egress(Role& role) {
   bool told = false;
   while (!role.services.stopping) {
     const auto count = role.services.appended_count;
-    const auto done = co_await role.egress.reconcile(*role.store);
+    const bool complete = role.engine.reconciled();  // before the gateway is asked: it must not know one that is not adopted yet
+    const auto done = co_await role.egress.reconcile(*role.store, complete);
     if (!done && !std::exchange(told, true)) log::warn("egress.not_reconciled", {{"error", done.error()}});
     if (done) told = false;
     co_await sleep_for(kEgressPause);

@@ -138,7 +138,7 @@ Task<std::unique_ptr<http::ClientStream>> ApiClient::open(std::string method, st
   co_return stream;
 }
 
-Task<json::array> ApiClient::list(std::string target, std::string name) {
+Task<json::array> ApiClient::list(std::string target, std::string name, json::object* first) {
   json::array all;
   std::string after;
   do {
@@ -149,6 +149,7 @@ Task<json::array> ApiClient::list(std::string target, std::string name) {
     if (const json::array* items = array_of(*answer, name))
       for (const json::value& item : *items) all.push_back(item);
     const std::string next = text_of(*answer, "next");
+    if (first && after.empty()) *first = *answer;
     if (next == after && !next.empty()) co_return fail(ErrorKind::internal, "endless_list", "the server gave the same page twice");
     after = next;
   } while (!after.empty());

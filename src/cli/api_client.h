@@ -36,8 +36,8 @@ class ApiClient {
   // Bodies and answers that are streamed (files).
   Task<std::unique_ptr<http::ClientStream>> open(std::string method, std::string target, http::BodyKind body = http::BodyKind::none,
                                                  std::uint64_t length = 0);
-  // A list over all its pages: the items under `name`.
-  Task<json::array> list(std::string target, std::string name);
+  // A list over all its pages: the items under `name`. `first` is given what else is on the first page, and outlives the call.
+  Task<json::array> list(std::string target, std::string name, json::object* first = nullptr);
 
   const Connection& connection() const { return connection_; }
 

@@ -97,7 +97,8 @@ Task<int> list(Context& context, ListOptions options) {
   target.query_if("state", options.state);
   CO_TRY(const json::object metadata, pairs_object(options.metadata));
   for (const auto& [key, value] : metadata) target.query("metadata." + std::string(key), std::string_view(value.get_string()));
-  CO_TRY(const json::array sandboxes, co_await context.api.list(target.str(), "sandboxes"));
+  json::object page;
+  CO_TRY(const json::array sandboxes, co_await context.api.list(target.str(), "sandboxes", &page));
   if (context.console.as_json()) {
     context.console.value(sandboxes);
     co_return 0;
@@ -114,7 +115,14 @@ Task<int> list(Context& context, ListOptions options) {
                fmt::format("{} MiB", number_of(s, "memory_mib")), fmt::format("{} MiB", number_of(s, "disk_mib")),
                format_age(text_of(s, "created_at"), system_clock().wall_ms()), describe_map(object_of(s, "metadata"))});
   }
-  if (!options.quiet) context.console.line(table.text());
+  if (options.quiet) co_return 0;
+  context.console.line(table.text());
+  if (const json::array* keyless = array_of(page, "without_key"))
+    for (const json::value& item : *keyless)
+      if (item.is_object())
+        context.console.note(fmt::format("tenant {} has no key, and sandboxes: {}. To reach them: space key create --tenant {}",
+                                         printable(text_of(item.get_object(), "tenant")), number_of(item.get_object(), "sandboxes"),
+                                         printable(text_of(item.get_object(), "tenant"))));
   co_return 0;
 }
 

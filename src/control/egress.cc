@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/encoding.h"
@@ -30,6 +31,27 @@ Result<json::object> document_of(const EgressSettings& settings) {
   body["lineage"] = settings.lineage;
   body["generation"] = settings.generation;
   return body;
+}
+
+// The other way round, of the gateway's answer; nothing where it never had a policy.
+Result<std::optional<EgressSettings>> settings_of(const json::object& item) {
+  JsonReader reader(item, "sandboxes");
+  reader.ignore_unknown();
+  EgressSettings out;
+  out.sandbox = reader.text("sandbox", 1, 64);
+  out.generation = reader.number("generation", 0, INT64_MAX, 0);
+  if (out.generation == 0) {
+    TRY_VOID(reader.done());
+    return std::optional<EgressSettings>();
+  }
+  out.tenant = reader.text("tenant", 1, 64);
+  out.lineage = reader.text("lineage", 1, 64);
+  TRY_VOID(reader.done());
+  json::object document;
+  for (const char* field : {"policy", "limits", "credentials"})
+    if (const json::value* value = item.if_contains(field)) document[field] = *value;
+  out.document = json::serialize(document);
+  return std::optional(std::move(out));
 }
 
 }  // namespace
@@ -79,12 +101,15 @@ Task<> Egress::remove(std::string sandbox) {
   co_return Result<>();
 }
 
-Task<> Egress::reconcile(Store& store) {
+Task<> Egress::reconcile(Store& store, bool complete) {
   // The gateway first: what the store has by then is newer, never older.
   CO_TRY(const json::object answer, co_await ask("GET", "/sandboxes"));
   CO_TRY(const auto wanted, co_await store.all_egress());
   CO_TRY(const auto owned, co_await store.owned_sandboxes());
-  std::map<std::string, std::int64_t> known;
+  std::map<std::string, std::int64_t> known, stored;
+  for (const EgressSettings& settings : wanted) stored[settings.sandbox] = settings.generation;
+  std::set<std::string> alive;
+  for (const Owned& one : owned) alive.insert(one.id);
   JsonReader top(answer);
   top.ignore_unknown();
   if (const json::array* list = top.array("sandboxes", 1'000'000))
@@ -92,9 +117,18 @@ Task<> Egress::reconcile(Store& store) {
       if (!item.is_object()) continue;
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
-      std::string id = reader.text("sandbox", 1, 64);
+      const std::string id = reader.text("sandbox", 1, 64);
       const std::int64_t generation = reader.number("generation", 0, INT64_MAX, 0);
-      if (reader.done()) known[std::move(id)] = generation;
+      if (!reader.done()) continue;
+      known[id] = generation;
+      if (!alive.contains(id) || generation <= stored[id]) continue;
+      auto later = settings_of(item.get_object());
+      if (!later || !*later) continue;
+      auto adopted = co_await store.adopt_egress(std::move(**later));
+      if (!adopted)
+        log::warn("egress.policy_not_adopted", {{"sandbox", id}, {"error", adopted.error()}});
+      else if (*adopted)
+        log::warn("egress.policy_adopted", {{"sandbox", id}, {"generation", generation}});
     }
   for (const EgressSettings& settings : wanted) {
     const auto found = known.find(settings.sandbox);
@@ -104,8 +138,7 @@ Task<> Egress::reconcile(Store& store) {
       if (put_there.error().kind == ErrorKind::unavailable) co_return fail(put_there.error());
     }
   }
-  std::set<std::string> alive;
-  for (const Owned& one : owned) alive.insert(one.id);
+  if (!complete) co_return Result<>();
   for (const auto& [id, generation] : known)
     if (!alive.contains(id)) {
       auto removed = co_await remove(id);

@@ -26,8 +26,10 @@ class Egress {
   Task<> put(EgressSettings settings);
   Task<> remove(std::string sandbox);
   Task<json::object> ask(std::string method, std::string target, std::string body = {});
-  // Makes the gateway agree with the store: policies that it lacks are put, sandboxes that the store does not know are removed.
-  Task<> reconcile(Store& store);
+  // Makes the gateway agree with the store: policies that it lacks are put, and sandboxes that the store does not know are removed, where
+  // `complete` says that it knows all there are. A policy that is later than the store's is from a database that was lost since: the
+  // store takes it up.
+  Task<> reconcile(Store& store, bool complete);
 
   // For what http::forward carries: event streams, credentials.
   http::Client& forwarding() { return forwarding_; }

@@ -244,8 +244,11 @@ Task<NodeDone> Engine::ask_node(LivePtr live) {
 Task<NodeDone> Engine::ask_once(const Live& live) {
   const Operation& operation = live.operation;
   switch (operation.kind) {
-    case OperationKind::create:
-      co_return co_await node_.create(live.sandbox, operation);
+    case OperationKind::create: {
+      auto kept = co_await store_.kept_settings(operation.sandbox);
+      std::string own = kept ? std::move((*kept)[operation.sandbox]) : std::string();  // else the reconciliation brings it
+      co_return co_await node_.create(live.sandbox, operation, std::move(own));
+    }
     case OperationKind::remove:
       co_return co_await node_.remove(operation.sandbox, operation.id);
     case OperationKind::fork:

@@ -5,7 +5,8 @@
 //   node done, end not recorded     → the same
 // Per sandbox one operation at a time, in the order in which they were accepted; different sandboxes side by side.
 //
-// Beside that it keeps store and node in agreement (reconcile), ends sandboxes whose time has passed, and throws away what is old.
+// Beside that it keeps store and node in agreement (reconcile; what the store never knew is taken up, adopt.h), ends sandboxes whose time
+// has passed, and throws away what is old.
 // Everything here belongs to one loop.
 #pragma once
 
@@ -66,6 +67,8 @@ class Engine {
     std::uint64_t succeeded = 0, failed = 0, cancelled = 0;
   };
   Gauges gauges() const;
+  // Whether store and node have been in agreement since `start`: what the store does not know now is nobody's.
+  bool reconciled() const { return reconciled_; }
 
  private:
   struct Live;  // an operation under way
@@ -95,6 +98,8 @@ class Engine {
   Task<> reconcile();
   Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,
                 const std::unordered_map<std::string, Owned>& now);
+  Task<> adopt(const NodeSandbox& there);
+  Task<> take_away_orphan(const NodeSandbox& there);
   asio::awaitable<void> ended_by_itself(std::string sandbox, std::string reason);
   asio::awaitable<void> kept_by_itself(std::string sandbox, std::string snapshot);
   asio::awaitable<void> wake_volume(std::string sandbox);
@@ -106,7 +111,7 @@ class Engine {
   Node& node_;
   const Clock& clock_;
   EngineOptions options_;
-  bool stopping_ = false;
+  bool stopping_ = false, reconciled_ = false;
   std::function<Task<bool>(Sandbox)> at_deadline_;
 
   std::unordered_map<std::string, LivePtr> live_;  // by operation

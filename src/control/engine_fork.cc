@@ -55,7 +55,9 @@ Task<NodeDone> Engine::ask_fork(Operation operation) {
     spawn(executor_, [](Engine& engine, std::string child, Operation op, std::shared_ptr<Together> all) -> asio::awaitable<void> {
       Result<NodeDone> made;
       auto row = co_await engine.store_.find_any_sandbox(child);
-      if (row && row->state == SandboxState::creating) made = co_await engine.node_.create(*row, op);
+      auto kept = co_await engine.store_.kept_settings(child);
+      std::string own = kept ? std::move((*kept)[child]) : std::string();  // else the reconciliation brings it
+      if (row && row->state == SandboxState::creating) made = co_await engine.node_.create(*row, op, std::move(own));
       if (!row && row.error().kind != ErrorKind::not_found) made = fail(row.error());
       if (made) {
         for (Span& span : made->spans) all->spans.push_back(std::move(span));

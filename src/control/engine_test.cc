@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "control/fake_node.h"
 #include "control/sqlite_store.h"
+#include "control/testing.h"
 
 namespace space::control {
 namespace {
@@ -49,6 +50,18 @@ class EngineTest : public ::testing::Test {
     kill();
     begin();
   }
+  // An empty one in its place, with a key of the host's tenant, or none.
+  void forget_database(bool another = true) {
+    for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(folder_.path() / (std::string("space.db") + end));
+    if (!another) return;
+    asio::io_context loop;
+    const auto store = std::move(*open_sqlite_store(folder_.path() / "space.db", loop.get_executor(), system_clock()));
+    Key key;
+    key.id = new_id();
+    key.tenant = "default";
+    key.hash = "hash";
+    ASSERT_TRUE(testing::run(loop, store->put_key(key)));
+  }
   // One turn of both loops.
   void turn() {
     std::size_t done = 0;
@@ -85,7 +98,7 @@ class EngineTest : public ::testing::Test {
   T must(Task<T> task) {
     auto result = drive(process_->loop, std::move(task));
     if (!result) ADD_FAILURE() << describe(result.error());
-    return result ? std::move(*result) : T{};
+    if constexpr (!std::is_void_v<T>) return result ? std::move(*result) : T{};
   }
   template <class T>
   std::string code(Task<T> task) {
@@ -338,15 +351,85 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   fake_.end(ended, "out_of_memory", false);
   fake_.boxes.erase(lost);
   fake_.boxes[paused].state = "paused";
-  fake_.boxes["nobodysandbox0123456789"] = {"default", "running", "x", {}};
   begin();
   EXPECT_TRUE(eventually(
       [&] { return state(ended) == SandboxState::ended && state(lost) == SandboxState::ended && state(paused) == SandboxState::paused; }));
-  EXPECT_TRUE(eventually([&] { return !fake_.boxes.contains("nobodysandbox0123456789"); }));
   EXPECT_EQ(must(store().find_sandbox("default", lost)).end_reason, "lost");
   EXPECT_EQ(must(store().find_sandbox("default", ended)).end_reason, "out_of_memory");
   EXPECT_EQ(state(kept), SandboxState::running);
   EXPECT_TRUE(fake_.boxes.contains(kept));
+}
+
+TEST_F(EngineTest, WhatALostDatabaseKnewIsTakenUp) {
+  Sandbox box = sandbox(3600), theirs = sandbox();
+  box.metadata = {{"project", "demo"}};
+  box.rest.idle_pause_s = 60;
+  theirs.tenant = "acme";
+  must(store().put_settings(box.id, R"({"secure":true})"));
+  const Operation op = must(engine().create(box, operation(OperationKind::create, box.id), std::nullopt)).operation;
+  Operation other = operation(OperationKind::create, theirs.id);
+  other.tenant = "acme";
+  must(engine().create(theirs, other, std::nullopt));
+  EXPECT_EQ(wait(op.id).state, OperationState::succeeded);
+  EXPECT_EQ(must(engine().wait("acme", other.id, milliseconds(5'000))).state, OperationState::succeeded);
+  EXPECT_NE(fake_.boxes[box.id].kept.find("secure"), std::string::npos) << "from its create on";
+  must(store().set_port("default", box.id, 8080, true));
+  ASSERT_TRUE(eventually([&] { return fake_.boxes[box.id].kept.find("8080") != std::string::npos; })) << "what changed since is brought";
+
+  kill();
+  forget_database();
+  begin();
+  ASSERT_TRUE(eventually([&] { return !gone(box.id); }));
+  const Sandbox back = must(store().find_sandbox("default", box.id));
+  EXPECT_EQ(back.state, SandboxState::running);
+  EXPECT_EQ(back.metadata, box.metadata);
+  EXPECT_EQ(back.rest, box.rest);
+  EXPECT_EQ(back.time_limit_s, 3600);
+  EXPECT_GT(back.ends_ms, system_clock().wall_ms() + 3'500'000) << "a limit begins anew";
+  EXPECT_EQ(back.template_digest, "sha256:aa");
+  EXPECT_EQ(back.memory_mib, 768) << "node's";
+  EXPECT_EQ(back.created_ms, 1'000'000);
+  EXPECT_EQ(must(store().find_settings(box.id)), R"({"secure":true})");
+  EXPECT_EQ(must(store().public_ports("default", box.id)), std::vector<std::uint16_t>{8080});
+  // Whose tenant has no key any more rests, and is there.
+  EXPECT_TRUE(eventually([&] {
+    const auto found = drive(process_->loop, store().find_any_sandbox(theirs.id));
+    return found && found->state == SandboxState::paused;
+  }));
+  EXPECT_EQ(must(store().tenants_without_key()), (std::map<std::string, std::int64_t>{{"acme", 1}}));
+  EXPECT_EQ(fake_.count("DELETE"), 0u);
+  EXPECT_TRUE(eventually([&] { return engine().reconciled(); }));
+
+  EXPECT_EQ(wait(change(OperationKind::remove, box.id).operation.id).state, OperationState::succeeded);
+  restart();
+  spin(milliseconds(150));
+  EXPECT_TRUE(gone(box.id));
+}
+
+TEST_F(EngineTest, AnOlderDatabaseTakesUpWhatCameLaterAndNothingThatWasDeleted) {
+  const std::string before = running(), deleted = running();
+  EXPECT_EQ(wait(change(OperationKind::remove, deleted).operation.id).state, OperationState::succeeded);
+  kill();
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    for (const std::string end : {"", "-wal", "-shm"})
+      if (std::filesystem::exists(folder_.path() / (from + end)))
+        std::filesystem::copy_file(folder_.path() / (from + end), folder_.path() / (to + end));
+  };
+  copy("space.db", "older.db");
+  begin();
+  const std::string after = running();
+  kill();
+  forget_database(false);
+  copy("older.db", "space.db");
+  fake_.boxes[deleted] = {"default", "running", "x", {}};  // as if node's folder were an older one as well
+  fake_.boxes["onitsway0123456789abcdef"] = {"default", "creating", "x", {}};
+  begin();
+  EXPECT_TRUE(eventually([&] { return !gone(after) && !fake_.boxes.contains(deleted); }));
+  EXPECT_EQ(state(before), SandboxState::running);
+  EXPECT_TRUE(gone(deleted));
+  EXPECT_TRUE(fake_.boxes.contains(after));
+  EXPECT_TRUE(gone("onitsway0123456789abcdef")) << "not before it is made";
+  EXPECT_TRUE(fake_.boxes.contains("onitsway0123456789abcdef"));
 }
 
 // A start whose answer was lost, or an end that was told while the inventory was on its way.

@@ -1,4 +1,5 @@
 // The engine's loops beside the operations: node's own events, time limits, agreement between store and node, retention.
+#include "base/digest.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "control/engine.h"
@@ -164,6 +165,7 @@ asio::awaitable<void> Engine::reconcile_loop() {
     if (node_.reachable()) {
       auto done = co_await reconcile();
       if (!done) log::warn("reconcile.failed", {{"error", done.error()}});
+      if (done) reconciled_ = true;
     }
     if (stopping_) co_return;
     if (rung != reconciles_.rung) {
@@ -175,7 +177,7 @@ asio::awaitable<void> Engine::reconcile_loop() {
 }
 
 // The store is read before and after node is asked, so that what is made or deleted meanwhile is not taken for a difference: a
-// sandbox is lost only if the store had it before the inventory and still has it the same way; a VM is nobody's only if the store
+// sandbox is lost only if the store had it before the inventory and still has it the same way; the store does not know one only if it
 // does not have it after.
 Task<> Engine::reconcile() {
   const auto by_id = [](std::vector<Owned> list) {
@@ -188,11 +190,18 @@ Task<> Engine::reconcile() {
   CO_TRY(const auto inventory, co_await node_.inventory());
   CO_TRY(auto second, co_await store_.owned_sandboxes());
   const auto now = by_id(std::move(second));
+  CO_TRY(auto kept, co_await store_.kept_settings(""));
 
   std::unordered_map<std::string, bool> there;
   for (const NodeSandbox& sandbox : inventory) {
     there.emplace(sandbox.id, true);
     CO_TRY_VOID(co_await settle(sandbox, before, now));
+    const auto ours = now.find(sandbox.id);
+    const auto text = kept.find(sandbox.id);
+    if (ours == now.end() || ours->second.busy || text == kept.end()) continue;
+    if (sandbox.kept_digest == (text->second.empty() ? std::string() : digest_name(sha256(text->second)))) continue;
+    if (auto told = co_await node_.keep(sandbox.id, text->second); !told)
+      log::debug("reconcile.not_kept", {{"sandbox", sandbox.id}, {"error", told.error()}});
   }
   for (const auto& [id, owned] : now) {
     if (owned.busy) continue;
@@ -210,15 +219,9 @@ Task<> Engine::reconcile() {
 Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,
                       const std::unordered_map<std::string, Owned>& now) {
   const auto ours = now.find(there.id);
-  const bool nobody = ours == now.end();
+  if (ours == now.end()) co_return co_await adopt(there);
   // What a create that failed has left. One that ended may have come back, as by a start whose answer was lost, and its disk is somebody's.
-  const bool over = !nobody && !ours->second.busy && ours->second.state == SandboxState::failed;
-  if (nobody || over) {
-    log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
-    auto removed = co_await node_.remove(there.id, new_id());
-    if (!removed) co_return tl::unexpected(removed.error());
-    co_return Result<>();
-  }
+  if (!ours->second.busy && ours->second.state == SandboxState::failed) co_return co_await take_away_orphan(there);
   if (ours->second.busy) co_return Result<>();
   if (there.state == "ended" && can_move(ours->second.state, SandboxState::ended)) {
     co_await ended_by_itself(there.id, there.end_reason);
@@ -231,6 +234,39 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
     CO_TRY(const bool corrected, co_await store_.correct_state(there.id, *state));
     if (corrected) log::warn("reconcile.corrected", {{"sandbox", there.id}, {"state", there.state}});
   }
+  co_return Result<>();
+}
+
+Task<> Engine::take_away_orphan(const NodeSandbox& there) {
+  log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
+  auto removed = co_await node_.remove(there.id, new_id());
+  if (!removed) co_return tl::unexpected(removed.error());
+  co_return Result<>();
+}
+
+// One that was deleted goes. Any other is somebody's, and the database is not what it was: lost, or an older one.
+Task<> Engine::adopt(const NodeSandbox& there) {
+  if (there.state == "creating" || there.state == "deleting") co_return Result<>();  // on its way; the next look sees what became of it
+  auto found = co_await node_.look(there.id);
+  if (!found && found.error().kind == ErrorKind::not_found) co_return Result<>();
+  if (!found) co_return tl::unexpected(found.error());
+  Sandbox& sandbox = found->sandbox;
+  if (sandbox.state == SandboxState::creating || sandbox.state == SandboxState::deleting) co_return Result<>();
+  if (sandbox.tenant.empty()) sandbox.tenant = kDefaultTenant;  // its record cannot be read: whoever keeps the host sees to it
+  auto kept = decode_kept(found->kept);
+  if (!kept) log::warn("reconcile.settings_unreadable", {{"sandbox", there.id}, {"error", kept.error()}});
+  Kept settings = kept ? std::move(*kept) : Kept();
+  CO_TRY(const bool adopted, co_await store_.adopt_sandbox(sandbox, std::move(settings)));
+  if (!adopted) co_return co_await take_away_orphan(there);
+  log::warn("reconcile.adopted", {{"sandbox", there.id}, {"tenant", sandbox.tenant}, {"state", there.state}});
+  deadlines_.ring();
+  CO_TRY(const auto keyless, co_await store_.tenants_without_key());
+  if (!keyless.contains(sandbox.tenant)) co_return Result<>();
+  // Nobody can reach it, or end it: it keeps what it has, and takes no processor until somebody can.
+  log::warn("reconcile.tenant_without_key", {{"sandbox", there.id}, {"tenant", sandbox.tenant}, {"next", "space key create --tenant"}});
+  if (sandbox.state != SandboxState::running) co_return Result<>();
+  if (auto paused = co_await rest_for(sandbox, OperationKind::pause, "tenant_without_key"); !paused)
+    log::warn("sandbox.not_rested", {{"sandbox", there.id}, {"error", paused.error()}});
   co_return Result<>();
 }
 

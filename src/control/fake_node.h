@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/unix_socket.h"
@@ -25,6 +26,7 @@ class FakeNode {
   struct Box {
     std::string tenant, state, operation;
     json::object request;
+    std::string kept = {};
   };
 
   FakeNode(asio::any_io_executor executor, std::filesystem::path socket)
@@ -35,6 +37,8 @@ class FakeNode {
     add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
+    add("PUT", "/v1/sandboxes/{id}/kept", &FakeNode::keep);
+    add("GET", "/v1/sandboxes/{id}", &FakeNode::look);
     add("GET", "/v1/sandboxes", &FakeNode::list);
     add("GET", "/v1/info", &FakeNode::info);
     add("GET", "/v1/templates", &FakeNode::templates);
@@ -105,7 +109,9 @@ class FakeNode {
     const std::string operation(body.at("operation").as_string());
     const auto found = boxes.find(id);
     if (found != boxes.end() && found->second.operation != operation) co_return fail(ErrorKind::conflict, "sandbox_exists", "exists", "");
-    boxes.insert({id, Box{std::string(body.at("tenant").as_string()), "running", operation, body}});
+    const json::value* kept = body.if_contains("kept");
+    boxes.insert({id, Box{std::string(body.at("tenant").as_string()), "running", operation, body,
+                          kept ? std::string(kept->as_string()) : std::string()}});
     if (drop_answers) {
       exchange.abort();
       co_return Result<>();
@@ -145,10 +151,37 @@ class FakeNode {
     json::object out{{"id", id}, {"spans", spans()}};
     co_return co_await answer(exchange, std::move(out));
   }
+  Task<> keep(http::Exchange& exchange) {
+    const std::string id = exchange.param("id");
+    CO_TRY(const std::string text, co_await exchange.read_body(1 << 20));
+    CO_TRY(const json::object body, parse_json_object(text));
+    calls.push_back("KEEP " + id);
+    if (!boxes.contains(id)) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox", "");
+    boxes[id].kept = std::string(body.at("kept").as_string());
+    json::object out{{"id", id}};
+    co_return co_await answer(exchange, std::move(out));
+  }
+  Task<> look(http::Exchange& exchange) {
+    const std::string id = exchange.param("id");
+    if (!boxes.contains(id)) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox", "");
+    const Box& box = boxes[id];
+    json::object out{{"id", id},
+                     {"tenant", box.tenant},
+                     {"state", box.state},
+                     {"template", "base"},
+                     {"cpus", 2},
+                     {"memory_mib", 768},
+                     {"disk_mib", 5120},
+                     {"created_ms", 1'000'000},
+                     {"template_digest", "sha256:aa"},
+                     {"kept", box.kept}};
+    co_return co_await answer(exchange, std::move(out));
+  }
   Task<> list(http::Exchange& exchange) {
     json::array all;
     for (const auto& [id, box] : boxes) {
       json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}};
+      if (!box.kept.empty()) one["kept_digest"] = digest_name(sha256(box.kept));
       for (const auto& [ended, reason] : ended_)
         if (ended == id) one["end_reason"] = reason;
       all.push_back(std::move(one));

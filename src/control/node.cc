@@ -7,6 +7,7 @@
 
 #include "base/encoding.h"
 #include "base/log.h"
+#include "control/adopt.h"
 #include "http/sse.h"
 
 namespace space::control {
@@ -107,11 +108,12 @@ Task<NodeDone> Node::change(std::string method, std::string target, std::string 
   co_return done;
 }
 
-Task<NodeDone> Node::create(const Sandbox& sandbox, const Operation& operation) {
+Task<NodeDone> Node::create(const Sandbox& sandbox, const Operation& operation, std::string kept) {
   json::object body{{"operation", operation.id}, {"tenant", sandbox.tenant},         {"template", sandbox.template_reference},
                     {"cpus", sandbox.cpus},      {"memory_mib", sandbox.memory_mib}, {"disk_mib", sandbox.disk_mib}};
   if (auto request = parse_json_object(operation.request.empty() ? "{}" : operation.request))
     for (auto& item : *request) body[item.key()] = std::move(item.value());
+  if (!kept.empty()) body["kept"] = std::move(kept);
   co_return co_await change("PUT", target_of(sandbox.id), json::serialize(body));
 }
 
@@ -143,13 +145,46 @@ Task<std::vector<NodeSandbox>> Node::inventory() {
         co_return fail(ErrorKind::internal, "node_answer_invalid", "node's inventory holds something else than objects", "");
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
-      NodeSandbox found{reader.text("id", 1, 64), reader.text("tenant", 0, 64, ""), reader.text("state", 1, 32),
-                        reader.text("end_reason", 0, 128, ""), reader.number("idle_ms", 0, INT64_MAX, 0)};
+      NodeSandbox found{reader.text("id", 1, 64),
+                        reader.text("tenant", 0, 64, ""),
+                        reader.text("state", 1, 32),
+                        reader.text("end_reason", 0, 128, ""),
+                        reader.number("idle_ms", 0, INT64_MAX, 0),
+                        reader.text("kept_digest", 0, 100, "")};
       CO_TRY_VOID(reader.done());
       out.push_back(std::move(found));
     }
   CO_TRY_VOID(top.done());
   co_return out;
+}
+
+Task<NodeRecord> Node::look(std::string sandbox) {
+  CO_TRY(const json::object answer, co_await ask("GET", target_of(sandbox)));
+  JsonReader reader(answer);
+  reader.ignore_unknown();
+  NodeRecord out;
+  Sandbox& s = out.sandbox;
+  s.id = sandbox;
+  s.tenant = reader.text("tenant", 0, 128, "");
+  const auto state = sandbox_state(reader.text("state", 1, 32));
+  if (!state) reader.reject("state", "must be one of a sandbox's states");
+  s.state = state.value_or(SandboxState::ended);
+  s.template_reference = reader.text("template", 0, 256, "");
+  s.template_digest = reader.text("template_digest", 0, 128, "");
+  s.cpus = reader.number("cpus", 0, 1 << 20, 0);
+  s.memory_mib = reader.number("memory_mib", 0, 1 << 24, 0);
+  s.disk_mib = reader.number("disk_mib", 0, 1 << 28, 0);
+  s.created_ms = reader.number("created_ms", 0, INT64_MAX, 0);
+  s.end_reason = reader.text("end_reason", 0, 1024, "");
+  out.kept = reader.text("kept", 0, kMostKept, "");
+  CO_TRY_VOID(reader.done());
+  co_return out;
+}
+
+Task<> Node::keep(std::string sandbox, std::string kept) {
+  const json::object body{{"kept", std::move(kept)}};
+  CO_TRY_VOID(co_await ask("PUT", target_of(sandbox, "/kept"), json::serialize(body)));
+  co_return Result<>();
 }
 
 Task<json::object> Node::info() { co_return co_await ask("GET", "/v1/info"); }

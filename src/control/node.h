@@ -26,6 +26,13 @@ struct NodeDone {
 struct NodeSandbox {
   std::string id, tenant, state, end_reason;
   std::int64_t idle_ms = 0;  // since its last session, request or work
+  std::string kept_digest;   // of what node keeps for the store (adopt.h), "" for nothing
+};
+
+// All that node's record has for the store of one sandbox.
+struct NodeRecord {
+  Sandbox sandbox;
+  std::string kept;
 };
 
 struct TemplateSize {
@@ -38,7 +45,7 @@ class Node {
   ~Node();
 
   // All of them are idempotent by (sandbox, operation): they may be repeated after a lost answer.
-  Task<NodeDone> create(const Sandbox& sandbox, const Operation& operation);
+  Task<NodeDone> create(const Sandbox& sandbox, const Operation& operation, std::string kept);
   Task<NodeDone> remove(std::string sandbox, std::string operation);  // what node does not know is gone already
   // pause, resume, suspend, wake, stop, start, checkpoint, snapshot, restore; `body` names the operation.
   Task<NodeDone> act(std::string sandbox, std::string verb, json::object body);
@@ -47,6 +54,8 @@ class Node {
   Task<> may_attach(std::string sandbox, std::string session, std::string token);
 
   Task<std::vector<NodeSandbox>> inventory();
+  Task<NodeRecord> look(std::string sandbox);
+  Task<> keep(std::string sandbox, std::string kept);
   Task<json::object> info();
   // The default size of a template. Remembered for a few seconds, so that a create costs no question. template_not_found.
   Task<TemplateSize> template_size(std::string reference);

@@ -56,6 +56,26 @@ class SqliteStore : public Store {
         [id = std::move(id), state, now = clock_.wall_ms()](Session& s) { return changes::correct_state(s, id, state, now); });
   }
 
+  Task<std::map<std::string, std::string>> kept_settings(std::string sandbox) override {
+    using Texts = std::map<std::string, std::string>;
+    return database_->read<Texts>(
+        [sandbox = std::move(sandbox)](Session& s) -> Result<Texts> { return changes::kept_settings(s, sandbox); });
+  }
+  Task<bool> adopt_sandbox(Sandbox sandbox, Kept kept) override {
+    return change<bool>([sandbox = std::move(sandbox), kept = std::move(kept), now = clock_.wall_ms()](Session& s) -> Result<bool> {
+      return changes::adopt_sandbox(s, sandbox, kept, now);
+    });
+  }
+  Task<bool> adopt_egress(EgressSettings settings) override {
+    return change<bool>([settings = std::move(settings), now = clock_.wall_ms()](Session& s) -> Result<bool> {
+      return changes::adopt_egress(s, settings, now);
+    });
+  }
+  Task<std::map<std::string, std::int64_t>> tenants_without_key() override {
+    using Counts = std::map<std::string, std::int64_t>;
+    return database_->read<Counts>([](Session& s) -> Result<Counts> { return changes::tenants_without_key(s); });
+  }
+
   Task<Sandbox> find_sandbox(std::string tenant, std::string id) override {
     return database_->read<Sandbox>([tenant = std::move(tenant), id = std::move(id)](Session& s) -> Result<Sandbox> {
       auto found = rows::sandbox(s, id);

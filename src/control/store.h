@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/async.h"
+#include "control/adopt.h"
 #include "control/egress_rows.h"
 #include "control/types.h"
 
@@ -114,6 +115,12 @@ class Store {
   virtual Task<> note_snapshot(std::string id, std::string snapshot) = 0;
   // node is right about running, paused, suspended or stopped, also where it had ended here. False: no way leads there, or it is busy.
   virtual Task<bool> correct_state(std::string id, SandboxState state) = 0;
+
+  // A database that was lost or is an older one (adopt.h says what each does). kept_settings: texts by id; `sandbox` "": of all.
+  virtual Task<std::map<std::string, std::string>> kept_settings(std::string sandbox) = 0;
+  virtual Task<bool> adopt_sandbox(Sandbox sandbox, Kept kept) = 0;
+  virtual Task<bool> adopt_egress(EgressSettings settings) = 0;
+  virtual Task<std::map<std::string, std::int64_t>> tenants_without_key() = 0;
 
   virtual Task<Sandbox> find_sandbox(std::string tenant, std::string id) = 0;  // sandbox_not_found, also for another tenant's
   virtual Task<Sandbox> find_any_sandbox(std::string id) = 0;                  // for ourselves

@@ -367,6 +367,68 @@ TEST_F(StoreTest, WhatNodeKnowsBetterIsCorrected) {
   EXPECT_TRUE(owned[0].busy);
 }
 
+TEST_F(StoreTest, WhatNodeKeepsForItIsRead) {
+  const Kept full{{{"a", "1"}, {"space.volume", "data"}}, 60, {5, 6, true}, R"({"secure":false})", {80, 8080}};
+  const auto back = decode_kept(encode(full));
+  ASSERT_TRUE(back) << describe(back.error());
+  EXPECT_EQ(back->metadata, full.metadata);
+  EXPECT_EQ(back->time_limit_s, 60);
+  EXPECT_EQ(back->rest, full.rest);
+  EXPECT_EQ(back->settings, full.settings);
+  EXPECT_EQ(back->public_ports, full.public_ports);
+  EXPECT_EQ(encode(Kept()), "");
+  EXPECT_TRUE(decode_kept("")->metadata.empty());
+  EXPECT_TRUE(decode_kept(R"({"of_a_later_version":1})"));
+  for (const char* bad : {"[]", R"({"metadata":1})", R"({"public_ports":[0]})", R"({"time_limit_s":-1})"})
+    EXPECT_FALSE(decode_kept(bad)) << bad;
+  Kept longer = full;
+  longer.settings = std::string(kMostKept, 'x');
+  EXPECT_LE(encode(longer).size(), kMostKept);
+  EXPECT_EQ(decode_kept(encode(longer))->metadata, full.metadata);
+}
+
+TEST_F(StoreTest, OnlyWhatWasNeverThereIsTakenUp) {
+  const Sandbox known = running({{"a", "1"}}, 60), deleted = running();
+  const Accepted removal = must(store_->accept_change(operation(OperationKind::remove, deleted.id), std::nullopt));
+  finish(removal.operation, OperationState::succeeded, SandboxState::deleted);
+  Sandbox changed = known;
+  changed.metadata = {{"b", "2"}};
+  EXPECT_TRUE(must(store_->adopt_sandbox(changed, Kept())));
+  EXPECT_EQ(must(store_->find_any_sandbox(known.id)).metadata, known.metadata) << "as the store has it";
+  EXPECT_FALSE(must(store_->adopt_sandbox(deleted, Kept())));
+  Retention none;
+  none.operations_ms = -1'000;
+  must(store_->prune(none));
+  ASSERT_EQ(code(store_->find_operation("default", removal.operation.id)), "operation_not_found");
+  EXPECT_FALSE(must(store_->adopt_sandbox(deleted, Kept()))) << "an event still tells";
+
+  Sandbox ended = known;
+  ended.id = new_id();
+  ended.state = SandboxState::ended;
+  ended.end_reason = "vmm_exited";
+  EXPECT_TRUE(must(store_->adopt_sandbox(ended, {{{"space.volume", "data"}}, 60, {}, "", {}})));
+  const Sandbox found = must(store_->find_any_sandbox(ended.id));
+  EXPECT_EQ(found.state, SandboxState::ended);
+  EXPECT_EQ(found.ends_ms, 0);
+  EXPECT_EQ(must(store_->list_sandboxes("default", {}, {{}, {{"space.volume", "data"}}, true})).size(), 1u);
+  EXPECT_EQ(must(store_->kept_settings(ended.id)).size(), 1u);
+  EXPECT_EQ(must(store_->kept_settings("")).at(known.id), R"({"metadata":{"a":"1"},"time_limit_s":60})");
+  EXPECT_EQ(must(store_->tenants_without_key()), (std::map<std::string, std::int64_t>{{"default", 2}}));
+}
+
+TEST_F(StoreTest, AnOlderPolicyIsReplacedByTheGateways) {
+  const Sandbox sandbox = running();
+  const std::string open = R"({"policy":{"mode":"open"}})";
+  EXPECT_TRUE(must(store_->adopt_egress({sandbox.id, "default", "lineage", 3, open})));
+  EXPECT_FALSE(must(store_->adopt_egress({sandbox.id, "default", "lineage", 3, changes::kNoEgress}))) << "not later";
+  EXPECT_FALSE(must(store_->adopt_egress({sandbox.id, "other", "lineage", 9, changes::kNoEgress}))) << "not his";
+  EXPECT_FALSE(must(store_->adopt_egress({new_id(), "default", "lineage", 9, open})));
+  const EgressSettings found = must(store_->find_egress("default", sandbox.id));
+  EXPECT_EQ(found.document, open);
+  EXPECT_EQ(found.lineage, "lineage");
+  EXPECT_EQ(must(store_->put_egress("default", sandbox.id, changes::kNoEgress, 3)).generation, 4);
+}
+
 TEST_F(StoreTest, ManyChangesShareATransaction) {
   const auto before = store_->counters();
   int done = 0;

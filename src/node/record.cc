@@ -78,6 +78,7 @@ std::string encode_record(const SandboxRecord& r) {
     json::array& mounts = o["mounts"].emplace_array();
     for (const VolumeMount& mount : r.mounts) mounts.push_back(json::object{{"volume", mount.volume}, {"path", mount.path}});
   }
+  if (!r.kept.empty()) o["kept"] = r.kept;
   return json::serialize(o) + "\n";
 }
 
@@ -149,6 +150,7 @@ Result<SandboxRecord> decode_record(std::string_view text) {
       if (auto ok = mount.done(); !ok) return unreadable(ok.error().message);
       if (!is_id(r.mounts.back().volume)) return unreadable("an id is malformed");
     }
+  r.kept = in.text("kept", 0, kMostKept, "");
   if (auto ok = in.done(); !ok) return unreadable(ok.error().message);
   const auto known = state_from(state);
   if (!known) return unreadable("unknown state");

@@ -25,6 +25,7 @@
 namespace space::node {
 
 inline constexpr std::int64_t kSnapshotsKept = 20;
+inline constexpr std::size_t kMostKept = 128 << 10;
 
 // A volume of the same tenant, which is a sandbox too, and where its folder is in this one's tree of files.
 struct VolumeMount {
@@ -66,6 +67,9 @@ struct SandboxRecord {
   std::int64_t snapshot_every_s = 0;
   std::int64_t snapshot_keep = kSnapshotsKept;
   std::vector<VolumeMount> mounts;
+  // What the control plane knows of it beside this (labels, limits, its API's options), as it gave it; opaque here. Only for the day when
+  // its database is lost; not part of a checkpoint. "": nothing.
+  std::string kept;
 };
 
 bool is_disk_name(std::string_view name);  // of a file with a generation of a sandbox's disk

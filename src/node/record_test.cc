@@ -25,6 +25,7 @@ SandboxRecord example() {
   r.create_operation = new_id();
   r.create_spans = {{"claim", 0, 12}, {"resume", 12, 2000}};
   r.created_ms = 1'700'000'000'123;
+  r.kept = R"({"metadata":{"a":"1"}})";
   r.mounts = {{new_id(), "/mnt/data"}, {new_id(), "/mnt/data/more"}};
   return r;
 }
@@ -43,6 +44,17 @@ TEST(Record, SurvivesTheRoundTrip) {
   EXPECT_EQ(back->env, r.env);
   EXPECT_EQ(back->mounts, r.mounts);
   EXPECT_EQ(back->state, SandboxState::running);
+  EXPECT_EQ(back->kept, r.kept);
+}
+
+TEST(Record, OneOfAnEarlierVersionKeepsNothingForTheStore) {
+  SandboxRecord r = example();
+  r.kept.clear();
+  const std::string text = encode_record(r);
+  EXPECT_EQ(text.find("\"kept\""), std::string::npos) << "so that an earlier version reads it too";
+  const auto back = decode_record(text);
+  ASSERT_TRUE(back) << describe(back.error());
+  EXPECT_EQ(back->kept, "");
 }
 
 TEST(Record, RefusesWhatItDidNotWrite) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "http/sse.h"
@@ -8,7 +9,7 @@
 namespace space::node {
 namespace {
 
-constexpr std::size_t kCreateLimit = 256 << 10;
+constexpr std::size_t kCreateLimit = 512 << 10;
 constexpr std::size_t kMaxOperation = 128;
 constexpr std::int64_t kLongestEvery = 7 * 86'400, kMostKept = 10'000;
 
@@ -42,6 +43,7 @@ Result<CreateRequest> read_create(const std::string& id, const json::object& bod
     if (!is_environment_name(name) || value.find('\0') != value.npos) in.reject("env", "must hold names without '=' and texts without NUL");
   request.checkpoint = in.text("checkpoint", 0, 40, "");
   if (!request.checkpoint.empty() && !is_id(request.checkpoint)) in.reject("checkpoint", "must be a checkpoint's id");
+  request.kept = in.text("kept", 0, kMostKept, "");
   request.hostname = in.text("hostname", 0, 63, "");
   if (!request.hostname.empty() && !is_hostname(request.hostname))
     in.reject("hostname", "must be a host name of a-z, 0-9 and inner dashes");
@@ -191,6 +193,7 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   for (const SandboxRecord& record : parts.sandboxes.list()) {
     json::object one = sandbox_json(record);
     if (const auto sandbox = parts.sandboxes.find(record.id)) one["idle_ms"] = sandbox->idle_ms();
+    if (!record.kept.empty()) one["kept_digest"] = digest_name(sha256(record.kept));
     all.push_back(std::move(one));
   }
   json::object body{{"sandboxes", std::move(all)}};
@@ -200,7 +203,19 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
 Task<> get(http::Exchange& exchange, RouteParts& parts) {
   const auto sandbox = parts.sandboxes.find(exchange.param("id"));
   if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
-  co_return co_await reply_json(exchange, 200, sandbox_json(sandbox->record));
+  json::object body = sandbox_json(sandbox->record);
+  body["created_ms"] = sandbox->record.created_ms;
+  body["kept"] = sandbox->record.kept;
+  co_return co_await reply_json(exchange, 200, std::move(body));
+}
+
+Task<> put_kept(http::Exchange& exchange, RouteParts& parts) {
+  CO_TRY(const json::object body, co_await read_object(exchange, kCreateLimit));
+  JsonReader in(body);
+  std::string kept = in.text("kept", 0, kMostKept);
+  CO_TRY_VOID(in.done());
+  CO_TRY_VOID(co_await parts.sandboxes.set_kept(exchange.param("id"), std::move(kept)));
+  co_return co_await reply_json(exchange, 200, json::object{});
 }
 
 }  // namespace
@@ -251,6 +266,7 @@ void add_sandbox_routes(http::Router& router, RouteParts& parts) {
   router.add("POST", "/v1/sandboxes/{id}/snapshot", [&parts](http::Exchange& e) { return snapshot(e, parts); });
   router.add("GET", "/v1/sandboxes/{id}/snapshots", [&parts](http::Exchange& e) { return get_snapshots(e, parts); });
   router.add("PUT", "/v1/sandboxes/{id}/snapshots", [&parts](http::Exchange& e) { return put_snapshots(e, parts); });
+  router.add("PUT", "/v1/sandboxes/{id}/kept", [&parts](http::Exchange& e) { return put_kept(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/restore", [&parts](http::Exchange& e) { return restore(e, parts); });
   router.add("POST", "/v1/sandboxes/{id}/update", [&parts](http::Exchange& e) { return update(e, parts); });
 }

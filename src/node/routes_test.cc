@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include "base/digest.h"
 #include "base/encoding.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -190,9 +191,32 @@ TEST_F(RoutesTest, RefusesBadRequestsWithoutTouchingAnything) {
     EXPECT_EQ(co_await w.code_of("PUT", path, R"({"operation":"o","tenant":"a","env":{"A=B":"c"}})"), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", path, R"({"operation":"o","tenant":"a","hostname":"a b"})"), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", path, std::string(400, '[')), "json_too_deep");
-    EXPECT_EQ(co_await w.code_of("PUT", path, "\"" + std::string(300 << 10, 'x') + "\""), "body_too_large");
+    EXPECT_EQ(co_await w.code_of("PUT", path, "\"" + std::string(600 << 10, 'x') + "\""), "body_too_large");
     EXPECT_EQ(co_await w.code_of("DELETE", "/v1/sandboxes/x"), "200");
     EXPECT_TRUE(w.sandboxes.list().empty());
+  });
+}
+
+TEST_F(RoutesTest, WhatTheStoreWantsKeptIsKept) {
+  run([](World& w) -> asio::awaitable<void> {
+    const std::string id = new_id(), path = "/v1/sandboxes/" + id;
+    EXPECT_EQ(co_await w.code_of("PUT", path, R"({"operation":"o","tenant":"acme","template":"base","kept":"first"})"), "200");
+    EXPECT_EQ(w.sandboxes.find(id)->record.kept, "first");
+    EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", R"({"kept":"{\"a\":1}"})"), "200");
+    const auto answer = co_await w.send("GET", path);
+    const json::object body = parse_json_object(answer->body).value();
+    EXPECT_EQ(body.at("kept").as_string(), R"({"a":1})");
+    EXPECT_GT(body.at("created_ms").as_int64(), 0);
+    const auto found = w.records.sandboxes();
+    EXPECT_EQ(found->size(), 1u);
+    EXPECT_EQ(found->front().record->kept, R"({"a":1})") << "durably";
+    const auto list = co_await w.send("GET", "/v1/sandboxes");
+    EXPECT_NE(list->body.find(digest_name(sha256(R"({"a":1})"))), std::string::npos);
+    EXPECT_EQ(list->body.find("\"kept\""), std::string::npos) << "a list of thousands says that it is there, not what";
+    const std::string longer = "{\"kept\":\"" + std::string(kMostKept + 1, 'x') + "\"}";
+    EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", longer), "invalid_field");
+    EXPECT_EQ(co_await w.code_of("PUT", "/v1/sandboxes/" + new_id() + "/kept", R"({"kept":""})"), "sandbox_not_found");
+    EXPECT_EQ(w.sandboxes.find(id)->record.kept, R"({"a":1})");
   });
 }
 

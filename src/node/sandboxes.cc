@@ -82,6 +82,7 @@ Task<Done> Sandboxes::create(CreateRequest request) {
   record.tenant = request.tenant;
   record.template_reference = request.template_reference;
   record.env = request.env;
+  record.kept = request.kept;
   record.hostname = request.hostname.empty() ? request.id.substr(0, 12) : request.hostname;
   record.machine_id = new_machine_id();
   record.create_operation = record.last_operation = request.operation;

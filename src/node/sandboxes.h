@@ -35,6 +35,7 @@ struct CreateRequest {
   std::map<std::string, std::string> env;
   std::string hostname;    // "": made of the id
   std::string checkpoint;  // "": from the template; else everything else of the sandbox comes from there
+  std::string kept;        // SandboxRecord::kept
 };
 
 // What may be changed of a sandbox that is there. Names in `env` are set or, without a value, taken out; the others stay.
@@ -99,6 +100,7 @@ class Sandboxes {
   // How often its disk is kept by itself (0: never), and how many of those stay.
   Task<Done> set_snapshots(std::string id, std::int64_t every_s, std::int64_t keep);
   Task<> set_mounts(std::string id, std::vector<VolumeMount> mounts);
+  Task<> set_kept(std::string id, std::string kept);  // SandboxRecord::kept, durable when it returns
   std::vector<std::shared_ptr<Sandbox>> with_mounts() const;
 
   // nullptr when there is none. Holding it keeps its machine's objects alive, not its VM.

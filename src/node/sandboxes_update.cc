@@ -1,5 +1,5 @@
-// Changes of a sandbox's settings. What node keeps of them is the environment and the size; labels, limits of time and the policy of
-// rest are the control plane's, the network's policy the gateway's.
+// Changes of a sandbox's settings. What node does something about is the environment and the size; labels, limits of time and the policy
+// of rest are the control plane's, the network's policy the gateway's.
 #include <fmt/format.h>
 
 #include "base/log.h"
@@ -65,6 +65,18 @@ Task<> Sandboxes::set_mounts(std::string id, std::vector<VolumeMount> mounts) {
   CO_TRY(const Entered in, co_await enter(id));
   SandboxRecord changed = in.sandbox->record;
   changed.mounts = std::move(mounts);
+  CO_TRY_VOID(co_await store(changed));
+  in.sandbox->record = std::move(changed);
+  co_return Result<>();
+}
+
+Task<> Sandboxes::set_kept(std::string id, std::string kept) {
+  const Busy busy(busy_, idle_);
+  CO_TRY(const Entered in, co_await enter(id));
+  SandboxRecord changed = in.sandbox->record;
+  if (changed.vm.empty())  // nothing is written over a record that cannot be read
+    co_return fail(ErrorKind::corrupt, "record_unreadable", "the sandbox's record cannot be read", "delete the sandbox");
+  changed.kept = std::move(kept);
   CO_TRY_VOID(co_await store(changed));
   in.sandbox->record = std::move(changed);
   co_return Result<>();

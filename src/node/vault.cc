@@ -117,6 +117,7 @@ Result<Vault::Kept> Vault::publish(const Order& order, Draft draft) {
   SandboxRecord settings = order.record;
   settings.layers = kept.layers;
   settings.create_spans.clear();
+  settings.kept.clear();
   manifest.settings = encode_record(settings);
   TRY_VOID(snapshot::publish_manifest(*store_, *kept.lease, key_, manifest));
   grown_ = true;
