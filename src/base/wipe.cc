@@ -5,6 +5,8 @@
 
 namespace space {
 
-void wipe(std::span<std::byte> bytes) { ::explicit_bzero(bytes.data(), bytes.size()); }
+void wipe(std::span<std::byte> bytes) {
+  if (!bytes.empty()) ::explicit_bzero(bytes.data(), bytes.size());  // of an empty one the address may be null
+}
 
 }  // namespace space
