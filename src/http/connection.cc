@@ -12,7 +12,7 @@ namespace space::http {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLingerTime{2'000};
+constexpr milliseconds kLingerTime{2'000};  // for all that is read away behind an answer
 constexpr std::size_t kReadRoom = 4 << 10;
 
 std::string peer_name(const Peer& peer) {
@@ -242,10 +242,15 @@ asio::awaitable<bool> Connection::serve_one(Head head) {
 }
 
 asio::awaitable<bool> Connection::drain(BodyReader body) {
+  // It has its answer: a body that trickles must not hold a place that somebody else needs.
+  set_waiting(!cut_);
+  const auto end = asio::steady_timer::clock_type::now() + kLingerTime;
   std::array<std::byte, 16 << 10> waste;
   while (!body.done()) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - asio::steady_timer::clock_type::now());
+    if (left.count() <= 0) co_return false;
     bool timed_out = false;
-    const auto piece = co_await read_body(body, waste, core_->options.body_timeout, timed_out);
+    const auto piece = co_await read_body(body, waste, left, timed_out);
     if (piece.fault != BodyReader::Piece::Fault::none) co_return false;
   }
   co_return true;
@@ -266,6 +271,7 @@ asio::awaitable<void> Connection::refuse(Error error) {
 
 asio::awaitable<void> Connection::close_gently() {
   // Closing a socket with unread bytes sends RST, which can overtake the answer: so the rest is read away for a while.
+  set_waiting(!cut_);
   read_watch_.set(kLingerTime);
   co_await stream_->close_write();
   const auto end = asio::steady_timer::clock_type::now() + kLingerTime;

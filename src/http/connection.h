@@ -24,7 +24,7 @@ struct ServerCore {
   Handler handler;
   Options options;
   bool stopping = false;
-  std::list<Connection*> waiting;  // for the head of a request, the longest first
+  std::list<Connection*> waiting;  // for the head of a request, or for the rest of one that was answered; the longest first
   const std::string& date();       // the Date header's value, made once a second
 
  private:
@@ -63,8 +63,8 @@ class Connection {
   void set_waiting(bool waiting);
   asio::awaitable<void> serve();
   Task<std::optional<Head>> read_head();
-  asio::awaitable<bool> serve_one(Head head);  // true: another request may follow
-  asio::awaitable<bool> drain(BodyReader body);
+  asio::awaitable<bool> serve_one(Head head);    // true: another request may follow
+  asio::awaitable<bool> drain(BodyReader body);  // false: the rest did not come soon enough, or not at all
   asio::awaitable<void> refuse(Error error);
   asio::awaitable<void> close_gently();
 

@@ -90,7 +90,8 @@ struct Options {
   std::chrono::milliseconds head_timeout{10'000};
   std::chrono::milliseconds body_timeout{30'000};  // for each piece, up or down
   std::chrono::milliseconds idle_timeout{75'000};
-  std::size_t max_connections = 4096;  // with requests; above that the one that waits longest for one is cut, and else a newcomer refused
+  // Above that the connection that waits longest for a request, or for the rest of an answered one, is cut, and else a newcomer refused.
+  std::size_t max_connections = 4096;
   std::string server_name = "space";
   bool any_target = false;  // requests whose target is none of ours reach the handler as well (Target::refused)
 };

@@ -362,6 +362,36 @@ TEST(Server, OneThatAsksForNothingGivesWay) {
   });
 }
 
+// Whoever was refused before its body came may send it late, but holds no place by that.
+TEST(Server, AnAnsweredBodyThatTricklesGivesWayAndEndsSoon) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Options options;
+    options.max_connections = 2;
+    const Handler refuses = [](Exchange& exchange) -> Task<> {
+      if (exchange.method() == "POST") co_return fail(ErrorKind::permission_denied, "key_missing", "no");
+      co_return co_await echo(exchange);
+    };
+    RunningServer server(executor, refuses, options);
+    RawClient a(executor, server.port), b(executor, server.port);
+    for (RawClient* client : {&a, &b}) {
+      co_await client->send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\nb");
+      EXPECT_TRUE((co_await client->read_until("}")).starts_with("HTTP/1.1 403 "));
+    }
+    RawClient c(executor, server.port);
+    co_await c.send(kGet);
+    EXPECT_TRUE((co_await c.read_until("/x ")).starts_with("HTTP/1.1 200 ")) << "one of them gives way";
+    co_await a.read_to_end();
+    EXPECT_TRUE(a.reset) << "the one that was answered first";
+    // The other has no need to, and ends all the same, however much it sends.
+    const auto begin = asio::steady_timer::clock_type::now();
+    while (server.server.connections() > 1 && asio::steady_timer::clock_type::now() - begin < std::chrono::seconds(10)) {
+      co_await b.send("b");
+      co_await sleep_for(milliseconds(50));
+    }
+    EXPECT_EQ(server.server.connections(), 1U);
+  });
+}
+
 TEST(Server, StopsGentlyThenByForce) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     bool unwound = false;
