@@ -1,5 +1,7 @@
 """Clients that flood, stall, cut off or lie: a clear answer where one is possible, and nobody else notices."""
 
+import http.client
+import json
 import socket
 import time
 import unittest
@@ -81,6 +83,32 @@ class HostileClients(SandboxTest):
         connection.sendall(f"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         connection.shutdown(socket.SHUT_WR)
         self.assertEqual(self.status_of(connection), 200)
+
+    def half_closed(self, method, path, *lines, body=b""):
+        """Status and body for a client that says all it has to say, then closes its side."""
+        connection = self.raw()
+        head = (f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self.api.key}", f"Content-Length: {len(body)}", *lines)
+        connection.sendall("\r\n".join((*head, "", "")).encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        response = http.client.HTTPResponse(connection, method=method)
+        response.begin()
+        return response.status, response.read()
+
+    def test_a_half_closed_client_gets_what_node_and_the_guest_answer(self):
+        status, body = self.half_closed("GET", self.sandbox.files("stat", "/etc/passwd"))
+        self.assertEqual((status, json.loads(body)["type"]), (200, "file"), body)
+
+    def test_a_half_closed_reader_sees_its_command_to_the_end(self):
+        command = self.sandbox.start("sleep 2; exit 5")
+        status, body = self.half_closed("GET", f"{command.path}/attach")
+        self.assertEqual(status, 200, body)
+        self.assertIn(b'"code":5', body)
+
+    def test_a_half_closed_client_that_waits_is_told_what_came_of_it(self):
+        status, body = self.half_closed("POST", "/v1/sandboxes", "Content-Type: application/json", "Prefer: wait=60", body=b"{}")
+        answer = json.loads(body)
+        self.assertEqual((status, answer["sandbox"]["state"]), (201, "running"), body)
+        self.api.delete(answer["sandbox"]["id"])
 
     def test_a_reader_that_stops_reading_does_not_stop_the_command(self):
         command = self.sandbox.start("head -c 30000000 /dev/zero; echo done > /tmp/flooded")
