@@ -53,8 +53,8 @@ class Connection {
   Task<> send(std::span<const asio::const_buffer> parts);
   asio::awaitable<Transfer> receive_ahead();  // to the buffer; not bounded
   asio::awaitable<void> broken_off();         // waits for a reset or a hang-up
-  // What has closed its sending side in good order: waits until it is broken off, or takes nothing because nothing was sent to it
-  // for half_closed_timeout.
+  // For a client that has closed its sending side in good order: waits until it breaks off, or nothing was sent to it for
+  // half_closed_timeout.
   asio::awaitable<void> no_longer_served();
   asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, std::chrono::milliseconds limit,
                                                bool& timed_out);
