@@ -200,6 +200,64 @@ TEST_F(ApiTest, BodiesAreReadStrictly) {
   EXPECT_TRUE(fake_.boxes.empty());
 }
 
+// The limits that the contract names are those of the code: what is at one is taken, what is beyond it is not.
+TEST(CreateBody, KeepsToTheLimitsOfTheContract) {
+  const auto contract = parse_json(openapi_json(), 4 << 20);
+  ASSERT_TRUE(contract);
+  const json::object& fields = contract->at("components").at("schemas").at("CreateSandbox").at("properties").as_object();
+  const auto taken = [](std::string_view name, json::value value) {
+    json::object body;
+    body[name] = std::move(value);
+    const auto read = read_create(body);
+    EXPECT_EQ(read ? "invalid_field" : read.error().code, "invalid_field") << name;
+    return read.has_value();
+  };
+  int numbers = 0;
+  for (const auto& field : fields) {
+    const json::object& schema = field.value().as_object();
+    if (!schema.contains("minimum") || !schema.contains("maximum")) continue;
+    const auto least = schema.at("minimum").as_int64(), most = schema.at("maximum").as_int64();
+    EXPECT_TRUE(taken(field.key(), least) && taken(field.key(), most)) << field.key();
+    EXPECT_FALSE(taken(field.key(), least - 1) || taken(field.key(), most + 1)) << field.key();
+    ++numbers;
+  }
+  EXPECT_EQ(numbers, 6) << "cpus, memory_mib, disk_mib, time_limit_s, idle_pause_s, idle_suspend_s";
+
+  const auto map_of = [](std::size_t names, std::size_t bytes) {
+    json::object map;
+    for (std::size_t i = 0; i < names; ++i) map["N" + std::to_string(i)] = std::string(bytes, 'x');
+    return map;
+  };
+  for (const char* name : {"env", "metadata"}) {
+    const json::object& schema = fields.at(name).as_object();
+    const auto names = schema.at("maxProperties").to_number<std::size_t>();
+    const auto longest = schema.at("additionalProperties").at("maxLength").to_number<std::size_t>();
+    const auto longest_name = schema.at("propertyNames").at("maxLength").to_number<std::size_t>();
+    EXPECT_TRUE(taken(name, map_of(names, 1))) << name;
+    EXPECT_FALSE(taken(name, map_of(names + 1, 1))) << name;
+    EXPECT_TRUE(taken(name, map_of(1, longest))) << name;
+    EXPECT_FALSE(taken(name, map_of(1, longest + 1))) << name;
+    for (const std::size_t more : {0U, 1U}) {
+      json::object map;
+      map[std::string(longest_name + more, 'n')] = "";
+      EXPECT_EQ(taken(name, std::move(map)), more == 0) << name;
+    }
+    json::object full = map_of(4, longest - 2);  // with its four names: all that it may hold
+    EXPECT_TRUE(taken(name, full)) << name;
+    full["A"] = "";
+    EXPECT_FALSE(taken(name, std::move(full))) << name;
+  }
+}
+
+TEST_F(ApiTest, AMoveNamesBothItsEndsAndEachOnce) {
+  const std::string move = std::string("/v1/sandboxes/") + kUnknown + "/files/move";
+  for (const char* body : {"{}", R"({"from":"/a"})", R"({"to":"/b"})", R"({"from":"/a","from_base64":"L2E=","to":"/b"})",
+                           R"({"from":"/a","to":"/b","to_base64":"L2I="})"})
+    EXPECT_EQ(send("POST", move, body).code(), "invalid_field") << body;
+  for (const char* body : {R"({"from":"/a","to":"/b"})", R"({"from_base64":"L2E=","to_base64":"L2I="})"})
+    EXPECT_EQ(send("POST", move, body).code(), "sandbox_not_found") << body;
+}
+
 TEST_F(ApiTest, OddIdsAreNotFoundAndReachNobody) {
   const std::size_t before = fake_.calls.size();
   for (const char* id : {"a%2Fb", "%2e%2e%2fkeys", "x", "..%2f..%2fetc%2fpasswd", "AAAAAAAAAAAAAAAAAAAAAAAA", "aaaaaaaaaaaaaaaaaaaaaaa."}) {

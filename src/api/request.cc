@@ -189,7 +189,7 @@ Result<CreateBody> read_create(const json::object& body) {
       if (reader.has(name) && !body.at(name).is_null()) reader.reject(name, "cannot be given with a checkpoint, which has its own");
   }
   out.memory_mib = reader.optional_number("memory_mib", 128, 1 << 20);
-  out.disk_mib = reader.optional_number("disk_mib", 64, 1 << 24);
+  out.disk_mib = reader.optional_number("disk_mib", 256, 1 << 24);
   out.env = reader.text_map("env", 256, 32 << 10);
   out.metadata = reader.text_map("metadata", 64, 4 << 10);
   out.time_limit_s = reader.number("time_limit_s", 1, 30LL * 24 * 3600, 0);
@@ -210,7 +210,7 @@ Result<CreateBody> read_create(const json::object& body) {
     size += name.size() + value.size();
     if (!is_env_name(name) || has_nul(value)) reader.reject("env", "must map names like PATH_2 to texts without NUL");
   }
-  if (size > 128 << 10) reader.reject("env", "must not be larger than 128 kB in all");
+  if (size > kEnvLimit) reader.reject("env", fmt::format("must not be larger than {} bytes in all", kEnvLimit));
   TRY_VOID(reader.done());
   for (const auto& [name, value] : out.metadata) TRY_VOID(control::check_label(name));
   return out;

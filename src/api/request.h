@@ -17,7 +17,7 @@
 namespace space::api {
 
 inline constexpr std::size_t kJsonLimit = 1 << 20;
-inline constexpr std::size_t kMetadataLimit = 16 << 10;  // names and values together
+inline constexpr std::size_t kMetadataLimit = 16 << 10, kEnvLimit = 128 << 10;  // names and values together
 inline constexpr std::chrono::seconds kLongestWait{300};
 
 // unsupported_media_type when a body is there and is said to be something else than JSON.
@@ -57,7 +57,7 @@ Result<std::optional<std::int64_t>> read_event_id(std::string_view text);
 control::Page read_page(Query& query);
 std::string write_cursor(std::int64_t sequence);
 
-// A create's body.
+// A create's body. Its limits stand in api/openapi.yaml too.
 struct CreateBody {
   std::string checkpoint;  // "": from the template; else template and size are the checkpoint's
   std::string template_reference;

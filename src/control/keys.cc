@@ -22,6 +22,21 @@ std::size_t prune_beyond(Session& session, const std::string& table, const std::
                                                count - static_cast<long long>(most)));
 }
 
+// Of each tenant by itself: what one sends must not make another's repeated request a new one. Whoever has only an attach token
+// counts as a tenant of its sandbox's (api/idempotency.cc); without the sandbox nobody can come with it again.
+std::size_t prune_answers(Session& session, std::size_t most) {
+  auto removed = static_cast<std::size_t>(
+      session.exec("DELETE FROM answers WHERE tenant LIKE 'attach:%' AND SUBSTR(tenant, 8) NOT IN (SELECT id FROM sandboxes)"));
+  const auto full = session.query<std::string, long long>(
+      "SELECT tenant, COUNT(*) FROM answers WHERE status > 0 GROUP BY tenant HAVING COUNT(*) > :most", most);
+  for (const auto& [tenant, count] : full)
+    removed += static_cast<std::size_t>(session.exec(
+        "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE tenant = :tenant AND status > 0 ORDER BY rowid LIMIT "
+        ":surplus)",
+        tenant, count - static_cast<long long>(most)));
+  return removed;
+}
+
 }  // namespace
 
 std::vector<Key> read_keys(Session& session, const std::string& where, const std::string& value) {
@@ -90,7 +105,7 @@ Result<std::size_t> prune(Session& session, const Retention& keep, std::int64_t 
       "sandbox NOT LIKE 'mounts-of-snapshot:%'))",
       now_ms - keep.answers_ms);
   auto total = static_cast<std::size_t>(removed);
-  total += prune_beyond(session, "answers", "rowid", "status > 0", keep.max_answers);
+  total += prune_answers(session, keep.max_answers);
   total += prune_beyond(session, "operations", "sequence", "finished_ms > 0", keep.max_operations);
   total += prune_beyond(session, "events", "sequence", "1 = 1", keep.max_events);
   return total;

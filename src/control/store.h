@@ -90,7 +90,8 @@ struct Retention {
   std::int64_t operations_ms = 24LL * 3600 * 1000;  // finished ones
   std::int64_t remains_ms = 24LL * 3600 * 1000;     // sandboxes that failed or ended, kept to be read
   std::int64_t events_ms = 7LL * 24 * 3600 * 1000;
-  std::size_t max_answers = 20'000, max_operations = 50'000, max_events = 100'000;
+  std::size_t max_answers = 20'000;  // of each tenant, the newest
+  std::size_t max_operations = 50'000, max_events = 100'000;
 };
 
 class Store {

@@ -323,6 +323,32 @@ TEST_F(StoreTest, RetentionIsBounded) {
   EXPECT_EQ(must(store_->old_remains(clock_.wall_ms() - few.remains_ms)).size(), 19u);
 }
 
+TEST_F(StoreTest, AnswersAreCountedByTheirTenant) {
+  const std::string shared = "attach:" + create().sandbox.id, orphan = "attach:" + new_id();
+  const auto answered = [&](const std::string& tenant, const std::string& key) {
+    must(store_->begin_answer(tenant, key, "p"));
+    must(store_->remember_answer(tenant, key, {"p", 200, "", ""}));
+  };
+  const auto kept = [&](const std::string& tenant, const std::string& key) {
+    return must(store_->find_answer(tenant, key, "p")).has_value();
+  };
+  answered("quiet", "k");
+  answered(shared, "k");
+  answered(orphan, "k");
+  must(store_->begin_answer("busy", "under way", "p"));
+  for (int i = 0; i < 20; ++i) answered("busy", std::to_string(i));
+  Retention few;
+  few.max_answers = 5;
+  EXPECT_EQ(must(store_->prune(few)), 16u);
+  EXPECT_TRUE(kept("quiet", "k")) << "not for another's traffic";
+  EXPECT_TRUE(kept(shared, "k"));
+  EXPECT_FALSE(kept(orphan, "k")) << "its sandbox is gone, and nobody can ask again";
+  EXPECT_TRUE(kept("busy", "under way"));
+  EXPECT_FALSE(kept("busy", "14"));
+  EXPECT_TRUE(kept("busy", "15"));
+  EXPECT_EQ(must(store_->prune(few)), 0u);
+}
+
 TEST_F(StoreTest, AVolumeThatEndedStaysAndIsListedWhenItIsAskedFor) {
   const Sandbox volume = running({{kKindLabel, kVolumeKind}, {kVolumeName, "v"}}), ordinary = running();
   EXPECT_TRUE(is_volume(volume));

@@ -30,14 +30,18 @@ ClientExchange::ClientExchange(std::shared_ptr<ClientPool> pool, Request request
       read_watch_(pool_->executor,
                   [this] {
                     read_expired_ = true;
-                    if (connection_) connection_->stream->close();
+                    if (connection_) connection_->stream->reset();
                   }),
       write_watch_(pool_->executor, [this] {
         write_expired_ = true;
-        if (connection_) connection_->stream->close();
+        if (connection_) connection_->stream->reset();
       }) {}
 
-ClientExchange::~ClientExchange() = default;
+// A server takes a tidy end for a half-close and answers on: what is given up is said by a reset.
+ClientExchange::~ClientExchange() {
+  const bool switched = head_done_ && answer_.status == 101;  // what was written may still be under way
+  if (connection_ && !switched) connection_->stream->reset();
+}
 
 Task<std::unique_ptr<ClientExchange>> ClientExchange::make(std::shared_ptr<ClientPool> pool, Request request, BodyKind body,
                                                            std::uint64_t length, std::string payload) {
@@ -270,7 +274,7 @@ void ClientExchange::release_when_done() {
 
 void ClientExchange::cancel() {
   cancelled_ = true;
-  if (connection_) connection_->stream->close();
+  if (connection_) connection_->stream->reset();
 }
 
 Task<std::string> ClientStream::read_all(std::size_t limit) {

@@ -1,7 +1,10 @@
 #include "http/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/error.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <fmt/format.h>
 
 #include "base/clock.h"
@@ -12,7 +15,7 @@ namespace space::http {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLingerTime{2'000};
+constexpr milliseconds kLingerTime{2'000};  // for all that is read away behind an answer
 constexpr std::size_t kReadRoom = 4 << 10;
 
 std::string peer_name(const Peer& peer) {
@@ -102,6 +105,7 @@ Task<> Connection::send(std::span<const asio::const_buffer> parts) {
   write_watch_.set(core_->options.body_timeout);
   const Transfer transfer = co_await stream_->write_all(parts);
   write_watch_.clear();
+  sent_at_ = asio::steady_timer::clock_type::now();
   if (transfer.error) {
     if (write_expired_)
       co_return fail(ErrorKind::cancelled, "client_too_slow", "the client took no bytes for too long",
@@ -119,6 +123,27 @@ asio::awaitable<Transfer> Connection::receive_ahead() {
   const Transfer transfer = co_await stream_->read_some(room);
   in_.commit(transfer.bytes);
   co_return transfer;
+}
+
+asio::awaitable<void> Connection::broken_off() {
+  boost::system::error_code ignored;
+  co_await stream_->socket().async_wait(asio::socket_base::wait_error, asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+asio::awaitable<void> Connection::nothing_sent_for(milliseconds time) {
+  const auto begin = asio::steady_timer::clock_type::now();
+  for (;;) {
+    // A write under way has a limit of its own.
+    const auto since = broken_ ? asio::steady_timer::clock_type::now() : std::max(begin, sent_at_);
+    const auto left = std::chrono::ceil<milliseconds>(since + time - asio::steady_timer::clock_type::now());
+    if (left.count() <= 0) co_return;
+    co_await sleep_for(left);
+  }
+}
+
+asio::awaitable<void> Connection::no_longer_served() {
+  using namespace asio::experimental::awaitable_operators;
+  co_await (broken_off() || nothing_sent_for(core_->options.half_closed_timeout));
 }
 
 asio::awaitable<BodyReader::Piece> Connection::read_body(BodyReader& body, std::span<std::byte> into, milliseconds limit, bool& timed_out) {
@@ -242,10 +267,15 @@ asio::awaitable<bool> Connection::serve_one(Head head) {
 }
 
 asio::awaitable<bool> Connection::drain(BodyReader body) {
+  // It has its answer: a body that trickles must not hold a place that somebody else needs.
+  set_waiting(!cut_);
+  const auto end = asio::steady_timer::clock_type::now() + kLingerTime;
   std::array<std::byte, 16 << 10> waste;
   while (!body.done()) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - asio::steady_timer::clock_type::now());
+    if (left.count() <= 0) co_return false;
     bool timed_out = false;
-    const auto piece = co_await read_body(body, waste, core_->options.body_timeout, timed_out);
+    const auto piece = co_await read_body(body, waste, left, timed_out);
     if (piece.fault != BodyReader::Piece::Fault::none) co_return false;
   }
   co_return true;
@@ -266,6 +296,7 @@ asio::awaitable<void> Connection::refuse(Error error) {
 
 asio::awaitable<void> Connection::close_gently() {
   // Closing a socket with unread bytes sends RST, which can overtake the answer: so the rest is read away for a while.
+  set_waiting(!cut_);
   read_watch_.set(kLingerTime);
   co_await stream_->close_write();
   const auto end = asio::steady_timer::clock_type::now() + kLingerTime;

@@ -24,7 +24,7 @@ struct ServerCore {
   Handler handler;
   Options options;
   bool stopping = false;
-  std::list<Connection*> waiting;  // for the head of a request, the longest first
+  std::list<Connection*> waiting;  // for the head of a request, or for the rest of one that was answered; the longest first
   const std::string& date();       // the Date header's value, made once a second
 
  private:
@@ -52,6 +52,10 @@ class Connection {
   // Bounded by body_timeout. After a failed or abandoned write nothing can follow on this connection.
   Task<> send(std::span<const asio::const_buffer> parts);
   asio::awaitable<Transfer> receive_ahead();  // to the buffer; not bounded
+  asio::awaitable<void> broken_off();         // waits for a reset or a hang-up
+  // For a client that has closed its sending side in good order: waits until it breaks off, or nothing was sent to it for
+  // half_closed_timeout.
+  asio::awaitable<void> no_longer_served();
   asio::awaitable<BodyReader::Piece> read_body(BodyReader& body, std::span<std::byte> into, std::chrono::milliseconds limit,
                                                bool& timed_out);
   void reset();
@@ -61,10 +65,11 @@ class Connection {
 
  private:
   void set_waiting(bool waiting);
+  asio::awaitable<void> nothing_sent_for(std::chrono::milliseconds time);  // from now, or from what is sent meanwhile
   asio::awaitable<void> serve();
   Task<std::optional<Head>> read_head();
-  asio::awaitable<bool> serve_one(Head head);  // true: another request may follow
-  asio::awaitable<bool> drain(BodyReader body);
+  asio::awaitable<bool> serve_one(Head head);    // true: another request may follow
+  asio::awaitable<bool> drain(BodyReader body);  // false: the rest did not come soon enough, or not at all
   asio::awaitable<void> refuse(Error error);
   asio::awaitable<void> close_gently();
 
@@ -78,6 +83,7 @@ class Connection {
   bool broken_ = false;
   bool cut_ = false;
   bool read_expired_ = false, write_expired_ = false;
+  asio::steady_timer::time_point sent_at_;
   Watchdog read_watch_, write_watch_;
   std::size_t served_ = 0;
 };

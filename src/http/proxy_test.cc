@@ -169,7 +169,9 @@ TEST(Proxy, AClientThatGoesAwayCancelsTheOtherSide) {
       ++cancelled;
       co_return fail(ErrorKind::cancelled, "gone", "gone");
     };
-    Chain chain(executor, back);
+    Options hasty;
+    hasty.half_closed_timeout = milliseconds(50);
+    Chain chain(executor, back, hasty);
     int expected = 0;
     for (const char* request : {"GET /events HTTP/1.1\r\nHost: a\r\n\r\n", "GET /head HTTP/1.1\r\nHost: a\r\n\r\n",
                                 "GET /head HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
@@ -185,6 +187,27 @@ TEST(Proxy, AClientThatGoesAwayCancelsTheOtherSide) {
       EXPECT_EQ(chain.last, "client_gone") << request;
     }
     while (chain.back.server.connections() > 0) co_await sleep_for(milliseconds(2));
+  });
+}
+
+TEST(Proxy, AHalfClosedClientGetsItsAnswer) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const Handler back = [](Exchange& exchange) -> Task<> {
+      co_await sleep_for(milliseconds(100));
+      co_return co_await echo(exchange);
+    };
+    Chain chain(executor, back);
+    for (const char* request : {"GET /x HTTP/1.1\r\nHost: a\r\n\r\n", "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+                                "PUT /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"}) {
+      RawClient client(executor, chain.front.port);
+      co_await client.send(request);
+      client.half_close();
+      const std::string seen = co_await client.read_to_end();
+      EXPECT_TRUE(seen.starts_with("HTTP/1.1 200 ")) << request << "\n" << seen;
+      EXPECT_NE(seen.find(" /back/x "), seen.npos) << seen;
+      EXPECT_FALSE(client.reset);
+      EXPECT_EQ(chain.last, "ok");
+    }
   });
 }
 

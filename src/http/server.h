@@ -63,7 +63,10 @@ class Exchange {
   virtual Task<> finish() = 0;
   virtual bool started() const = 0;
   virtual void abort() = 0;  // cuts the connection (RST where possible)
-  // Returns when the client has closed or reset the connection; for streams that wait. Only after the body was read.
+  // Returns when the client is gone; for whatever waits. Only after the body was read. A client that has closed its sending side
+  // still reads (RFC 9293, section 3.6), and one that has closed both looks the same over TCP until something is sent to it: so
+  // either is gone when it resets or hangs up, or half_closed_timeout after the last byte that was sent. Over TLS, and where the
+  // request asks for another protocol, the end of what it sends is the end.
   virtual asio::awaitable<void> disconnected() = 0;
   // Takes the socket and what was read beyond the head, for upgrades. The exchange is over afterwards.
   struct Detached {
@@ -90,7 +93,11 @@ struct Options {
   std::chrono::milliseconds head_timeout{10'000};
   std::chrono::milliseconds body_timeout{30'000};  // for each piece, up or down
   std::chrono::milliseconds idle_timeout{75'000};
-  std::size_t max_connections = 4096;  // with requests; above that the one that waits longest for one is cut, and else a newcomer refused
+  // A client that has closed its sending side waits for its answer so long, and for each next piece of it. A closed client's system
+  // has forgotten the connection by then (tcp_fin_timeout of tcp(7)).
+  std::chrono::milliseconds half_closed_timeout{60'000};
+  // Above that the connection that waits longest for a request, or for the rest of an answered one, is cut, and else a newcomer refused.
+  std::size_t max_connections = 4096;
   std::string server_name = "space";
   bool any_target = false;  // requests whose target is none of ours reach the handler as well (Target::refused)
 };

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <boost/asio/error.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -155,10 +154,12 @@ asio::awaitable<void> ServerExchange::disconnected() {
   // not wait) stays in the buffer; when that is full only a reset is seen.
   while (connection_.in().size() < kAheadLimit) {
     const Transfer transfer = co_await connection_.receive_ahead();
-    if (transfer.error) co_return;
+    if (!transfer.error) continue;
+    const bool may_read_on = transfer.error == asio::error::eof && connection_.stream().is_plain() && wanted_upgrade(*this).empty();
+    if (may_read_on) co_await connection_.no_longer_served();
+    co_return;
   }
-  boost::system::error_code ignored;
-  co_await connection_.stream().socket().async_wait(asio::socket_base::wait_error, asio::redirect_error(asio::use_awaitable, ignored));
+  co_await connection_.broken_off();
 }
 
 Result<Exchange::Detached> ServerExchange::detach() {

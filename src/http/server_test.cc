@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <boost/asio/local/stream_protocol.hpp>
 #include <sys/socket.h>
 
 #include "http/sse.h"
@@ -281,7 +282,9 @@ TEST(Server, StreamsNoticeThatTheirReaderVanished) {
       ++ended;
       co_return result;
     };
-    RunningServer server(executor, events);
+    Options options;
+    options.half_closed_timeout = milliseconds(50);
+    RunningServer server(executor, events, options);
     for (int how = 0; how < 3; ++how) {
       RawClient client(executor, server.port);
       co_await client.send(kGet);
@@ -293,6 +296,97 @@ TEST(Server, StreamsNoticeThatTheirReaderVanished) {
         client.cut();
       while (ended <= how) co_await sleep_for(milliseconds(2));
     }
+    while (server.server.connections() > 0) co_await sleep_for(milliseconds(2));
+  });
+}
+
+// What waits for its client's end, as forwarding and event streams do.
+Task<> watched(Exchange& exchange, int& gone) {
+  const auto work = [](Exchange& e) -> Task<> {
+    const std::string path = e.target().raw;
+    if (path == "/late") {
+      co_await sleep_for(milliseconds(100));
+      co_return co_await echo(e);
+    }
+    CO_TRY_VOID(co_await e.start(200, Headers()));
+    for (int i = 0; path != "/beats" || i < 30; ++i) {
+      co_await sleep_for(milliseconds(20));
+      if (path != "/silent") CO_TRY_VOID(co_await e.write(as_bytes(std::string_view("beat;"))));
+    }
+    co_return co_await e.finish();
+  };
+  auto done = co_await until_disconnected(exchange, work(exchange));
+  if (!done) {
+    EXPECT_EQ(done.error().code, "client_gone");
+    ++gone;
+  }
+  co_return done;
+}
+
+std::string get_of(const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n"; }
+
+TEST(Server, AHalfClosedClientIsAnsweredWhatItWaitsFor) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    int gone = 0;
+    Options options;
+    options.half_closed_timeout = milliseconds(300);
+    RunningServer server(
+        executor, [&gone](Exchange& exchange) { return watched(exchange, gone); }, options);
+    RawClient late(executor, server.port);
+    co_await late.send(get_of("/late"));
+    late.half_close();
+    EXPECT_TRUE((co_await late.read_to_end()).ends_with("GET /late "));
+    EXPECT_FALSE(late.reset);
+    RawClient beats(executor, server.port);  // longer than the limit, with something each time before it is over
+    co_await beats.send(get_of("/beats"));
+    beats.half_close();
+    EXPECT_TRUE((co_await beats.read_to_end()).ends_with("beat;\r\n0\r\n\r\n"));
+    EXPECT_EQ(gone, 0);
+    RawClient silent(executor, server.port);
+    co_await silent.send(get_of("/silent"));
+    silent.half_close();
+    co_await silent.read_to_end();
+    EXPECT_TRUE(silent.reset) << "nothing was sent to it for too long";
+    EXPECT_EQ(gone, 1);
+    while (server.server.connections() > 0) co_await sleep_for(milliseconds(2));
+  });
+}
+
+TEST(Server, AClosedClientIsNoticedByWhatIsSentToItOrByItsSocket) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    int gone = 0;
+    Options options;
+    options.half_closed_timeout = std::chrono::hours(1);
+    RunningServer server(
+        executor, [&gone](Exchange& exchange) { return watched(exchange, gone); }, options);
+    RawClient tcp(executor, server.port);
+    co_await tcp.send(get_of("/endless"));
+    co_await tcp.read_until("beat;\r\n");
+    tcp.close();
+    while (gone < 1) co_await sleep_for(milliseconds(2));
+
+    const auto dir = TempDir::make("/tmp", "space-test-").value();
+    const std::string path = dir.path() / "s.sock";
+    EXPECT_TRUE(server.server.serve(listen_unix(path, SOCK_STREAM, 0600).value()));
+    asio::local::stream_protocol::socket local(executor);
+    local.connect(asio::local::stream_protocol::endpoint(path));
+    co_await asio::async_write(local, asio::buffer(get_of("/silent")), kAsTuple);
+    std::array<char, 4096> room;
+    co_await local.async_read_some(asio::buffer(room), kAsTuple);
+    local.shutdown(asio::local::stream_protocol::socket::shutdown_send);
+    co_await sleep_for(milliseconds(100));
+    EXPECT_EQ(gone, 1) << "it may still read";
+    local.close();
+    while (gone < 2) co_await sleep_for(milliseconds(2));
+
+    // Whoever gives up an exchange of ours says so, also where nothing is sent to it.
+    Client client(executor, tcp_connector("127.0.0.1", server.port));
+    Request request;
+    request.target = "/silent";
+    auto stream = (co_await client.open(request)).value();
+    EXPECT_TRUE(co_await stream->head());
+    stream.reset();
+    while (gone < 3) co_await sleep_for(milliseconds(2));
     while (server.server.connections() > 0) co_await sleep_for(milliseconds(2));
   });
 }
@@ -359,6 +453,36 @@ TEST(Server, OneThatAsksForNothingGivesWay) {
     co_await client.send(kGet);
     EXPECT_TRUE((co_await client.read_until("/x ")).starts_with("HTTP/1.1 200 "));
     EXPECT_EQ(co_await served.read_to_end(), "") << "the one that waited longest went first";
+  });
+}
+
+// Whoever was refused before its body came may send it late, but holds no place by that.
+TEST(Server, AnAnsweredBodyThatTricklesGivesWayAndEndsSoon) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Options options;
+    options.max_connections = 2;
+    const Handler refuses = [](Exchange& exchange) -> Task<> {
+      if (exchange.method() == "POST") co_return fail(ErrorKind::permission_denied, "key_missing", "no");
+      co_return co_await echo(exchange);
+    };
+    RunningServer server(executor, refuses, options);
+    RawClient a(executor, server.port), b(executor, server.port);
+    for (RawClient* client : {&a, &b}) {
+      co_await client->send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\nb");
+      EXPECT_TRUE((co_await client->read_until("}")).starts_with("HTTP/1.1 403 "));
+    }
+    RawClient c(executor, server.port);
+    co_await c.send(kGet);
+    EXPECT_TRUE((co_await c.read_until("/x ")).starts_with("HTTP/1.1 200 ")) << "one of them gives way";
+    co_await a.read_to_end();
+    EXPECT_TRUE(a.reset) << "the one that was answered first";
+    // The other has no need to, and ends all the same, however much it sends.
+    const auto begin = asio::steady_timer::clock_type::now();
+    while (server.server.connections() > 1 && asio::steady_timer::clock_type::now() - begin < std::chrono::seconds(10)) {
+      co_await b.send("b");
+      co_await sleep_for(milliseconds(50));
+    }
+    EXPECT_EQ(server.server.connections(), 1U);
   });
 }
 

@@ -67,7 +67,7 @@ class Attachment {
       co_return fail(std::move(stream).error());
     }
     CO_TRY_VOID(co_await out_.start());
-    // A reader that goes away ends all of it at once, also while nothing is to be sent.
+    // A reader that goes away ends all of it, also while nothing is to be sent: the keepalives tell where its end alone does not.
     auto end = co_await (pump(std::move(*stream)) || exchange_.disconnected());
     if (end.index() == 1) co_return fail(reader_gone());
     co_return std::get<0>(std::move(end));
