@@ -25,6 +25,11 @@ Error checkpoint_not_found() {
   return {ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list what there is: GET /v1/checkpoints"};
 }
 
+Error checkpoint_of_another() {
+  return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox",
+          "make a sandbox from it: a create with `checkpoint`, or `space create --from`"};
+}
+
 std::string optional_checkpoint(JsonReader& reader) {
   std::string id = reader.text("checkpoint", 0, 40, "");
   if (!id.empty() && !is_id(id)) reader.reject("checkpoint", "must be a checkpoint's id");
@@ -117,10 +122,18 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   CO_TRY(const ForkBody wanted, read_fork(body));
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
-  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  const Statuses statuses{202, 201};
+  bool repeated = false;
+  if (keep) {  // an answer that is there needs no node
+    exchange.attributes["fingerprint"] = keep->fingerprint;
+    CO_TRY(auto kept, co_await services.store.find_answer(tenant_of(exchange), keep->key, keep->fingerprint));
+    if (kept && (kept->status != statuses.accepted || wait.count() == 0))
+      co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
+    repeated = kept.has_value();
+  }
   CO_TRY(const Sandbox parent, co_await services.store.find_sandbox(tenant_of(exchange), id));
   const bool running = parent.state == control::SandboxState::running || parent.state == control::SandboxState::paused;
-  if (wanted.checkpoint.empty() && !running)
+  if (wanted.checkpoint.empty() && !running && !repeated)
     co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)),
                    fmt::format("sandbox {} is {}", id, to_string(parent.state)), "wake it first, or name one of its checkpoints");
   Operation operation = new_operation(services, exchange, OperationKind::fork, std::move(id));
@@ -129,9 +142,12 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   own.time_limit_s = wanted.time_limit_s;
   control::Parent origin(parent);
   if (!wanted.checkpoint.empty()) {
-    // It may have been of another size then. One that is not there fails the fork itself.
     const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
-    if (then) {
+    if (!then && !repeated) co_return fail(then.error());
+    // The guest in it trusts the certificates of its own lineage, and its policy is that of its sandbox: neither is this parent's to give
+    // on.
+    if (then && then->sandbox != parent.id) co_return fail(checkpoint_of_another());
+    if (then) {  // it may have been of another size then
       origin.cpus = then->cpus;
       origin.memory_mib = then->memory_mib;
     }
@@ -151,7 +167,6 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   for (const Sandbox& child : children) names.push_back(child.id);
   CO_TRY(control::Accepted accepted, co_await services.engine.fork(std::move(children), std::move(operation), std::move(keep)));
   if (!accepted.replay && services.egress) co_await tell_gateway(services, tenant_of(exchange), std::move(names));
-  const Statuses statuses{202, 201};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 

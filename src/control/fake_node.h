@@ -36,6 +36,7 @@ class FakeNode {
     add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("GET", "/v1/sandboxes", &FakeNode::list);
+    add("GET", "/v1/checkpoints/{id}", &FakeNode::checkpoint);
     add("GET", "/v1/info", &FakeNode::info);
     add("GET", "/v1/templates", &FakeNode::templates);
     add("GET", "/v1/templates/{ref}", &FakeNode::one_template);
@@ -76,7 +77,8 @@ class FakeNode {
   }
 
   std::map<std::string, Box> boxes;
-  std::vector<std::string> calls;      // "PUT id", in order; data-plane calls too
+  std::map<std::string, std::string> checkpoints;  // by id: the sandbox that each is of
+  std::vector<std::string> calls;                  // "PUT id", in order; data-plane calls too
   bool hold = false;                   // creates are made, calls of the data plane and changes come; their answers wait for `release`
   bool hold_before = false;            // creates wait before they are made; a delete ends the waiting
   std::optional<Error> fail_with;      // creates, pauses and resumes
@@ -154,6 +156,15 @@ class FakeNode {
       all.push_back(std::move(one));
     }
     json::object out{{"sandboxes", std::move(all)}};
+    co_return co_await answer(exchange, std::move(out));
+  }
+  Task<> checkpoint(http::Exchange& exchange) {
+    const std::string id = exchange.param("id");
+    const auto found = checkpoints.find(id);
+    if (found == checkpoints.end())
+      co_return fail(ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list them");
+    json::object out{{"id", id},  {"sandbox", found->second}, {"lineage", found->second}, {"template", "base"},
+                     {"cpus", 2}, {"memory_mib", 1024},       {"disk_mib", 4096}};
     co_return co_await answer(exchange, std::move(out));
   }
   Task<> info(http::Exchange& exchange) {

@@ -159,6 +159,21 @@ class Forks(ServerTest):
         self.api.delete(child.id)
 
 
+    def test_another_ones_checkpoint_is_not_forked_but_a_create_goes_on_from_it(self):
+        """The guest in it trusts another authority than the children of this one are served by."""
+        with self.api.create() as one, self.api.create() as other:
+            checkpoint = one.change("checkpoint")["checkpoint"]
+            answer = self.api.call("POST", f"{other.path}/fork", {"checkpoint": checkpoint}, {"Prefer": "wait=60"})
+            self.assertRefused(answer, 409, "checkpoint_of_another")
+            self.assertIn("create", answer.json["next"])
+            refused = self.cli("fork", other.id, "--from", checkpoint)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(b"checkpoint_of_another", refused.stderr)
+            self.assertRefused(self.api.call("POST", f"{one.path}/fork", {"checkpoint": "a" * 24}), 404, "checkpoint_not_found")
+            with self.api.create(checkpoint=checkpoint) as late, self.children(one, checkpoint=checkpoint)[0] as child:
+                self.assertEqual((late.get()["state"], child.get()["state"]), ("running", "running"))
+
+
 class CommandLine(SandboxTest):
     options = {"pool_ready": 0, "pool_spawned": 0}
 
