@@ -144,8 +144,7 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   if (!wanted.checkpoint.empty()) {
     const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
     if (!then && !repeated) co_return fail(then.error());
-    // The guest in it trusts the certificates of its own lineage, and its policy is that of its sandbox: neither is this parent's to give
-    // on.
+    // The guest in it trusts the certificates of its own lineage; a child of this parent would be served by another, under another policy.
     if (then && then->sandbox != parent.id) co_return fail(checkpoint_of_another());
     if (then) {  // it may have been of another size then
       origin.cpus = then->cpus;

@@ -25,6 +25,7 @@ class FakeNode {
   struct Box {
     std::string tenant, state, operation;
     json::object request;
+    std::int64_t idle_ms = 0;
   };
 
   FakeNode(asio::any_io_executor executor, std::filesystem::path socket)
@@ -34,6 +35,7 @@ class FakeNode {
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
     add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
+    add("POST", "/v1/sandboxes/{id}/suspend", &FakeNode::suspend);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("GET", "/v1/sandboxes", &FakeNode::list);
     add("GET", "/v1/checkpoints/{id}", &FakeNode::checkpoint);
@@ -81,7 +83,7 @@ class FakeNode {
   std::vector<std::string> calls;                  // "PUT id", in order; data-plane calls too
   bool hold = false;                   // creates are made, calls of the data plane and changes come; their answers wait for `release`
   bool hold_before = false;            // creates wait before they are made; a delete ends the waiting
-  std::optional<Error> fail_with;      // creates, pauses and resumes
+  std::optional<Error> fail_with;      // creates, pauses, suspends and resumes
   bool drop_answers = false;           // changes are made, then the connection is cut
   std::chrono::milliseconds delay{0};  // of creates, before and after they are made
 
@@ -139,6 +141,7 @@ class FakeNode {
   }
   Task<> pause(http::Exchange& exchange) { return move(exchange, "paused"); }
   Task<> resume(http::Exchange& exchange) { return move(exchange, "running"); }
+  Task<> suspend(http::Exchange& exchange) { return move(exchange, "suspended"); }
   Task<> update(http::Exchange& exchange) {
     const std::string id = exchange.param("id");
     CO_TRY(const std::string text, co_await exchange.read_body(1 << 20));
@@ -150,7 +153,7 @@ class FakeNode {
   Task<> list(http::Exchange& exchange) {
     json::array all;
     for (const auto& [id, box] : boxes) {
-      json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}};
+      json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}, {"idle_ms", box.idle_ms}};
       for (const auto& [ended, reason] : ended_)
         if (ended == id) one["end_reason"] = reason;
       all.push_back(std::move(one));
