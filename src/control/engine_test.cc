@@ -128,6 +128,7 @@ class EngineTest : public ::testing::Test {
     restart();
     Sandbox box = sandbox(limit_s);
     box.rest = rest;
+    fake_.fail_with.reset();
     const Accepted accepted = must(engine().create(box, operation(OperationKind::create, box.id), std::nullopt));
     EXPECT_EQ(wait(accepted.operation.id).state, OperationState::succeeded);
     fake_.fail_with = Error{ErrorKind::resource_exhausted, "store_low_water", "the store is full", "free some"};
@@ -483,6 +484,23 @@ TEST_F(EngineTest, WhatCannotRestIsAskedForLessAndLessUntilItIsUsed) {
   spin(milliseconds(60));
   manual_.advance(std::chrono::seconds(40));
   EXPECT_TRUE(eventually([&] { return state(id) == SandboxState::suspended; }));
+}
+
+TEST_F(EngineTest, HowMuchWorkIsUseIsThePolicysToSay) {
+  RestPolicy usual, lazy;
+  usual.idle_suspend_s = lazy.idle_suspend_s = 60;
+  lazy.idle_cpu_percent = 30;
+  const std::string busy = resting(usual), calm = resting(lazy), works = resting(lazy);
+  fake_.fail_with.reset();
+  for (const std::string& id : {busy, calm, works}) fake_.boxes[id].idle_ms = 90'000;
+  fake_.boxes[busy].worked = fake_.boxes[calm].worked = {{101, 80'000}, {30, 2'000}, {4, 0}};
+  fake_.boxes[works].worked = {{31, 59'000}};
+  EXPECT_TRUE(eventually([&] { return state(calm) == SandboxState::suspended; }));
+  spin(milliseconds(60));
+  EXPECT_EQ(state(busy), SandboxState::running);
+  EXPECT_EQ(state(works), SandboxState::running);
+  fake_.boxes[works].worked = {{31, 60'000}};
+  EXPECT_TRUE(eventually([&] { return state(works) == SandboxState::suspended; }));
 }
 
 TEST_F(EngineTest, ATimeLimitThatCannotSuspendIsAskedForLessAndLess) {

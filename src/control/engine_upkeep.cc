@@ -127,11 +127,13 @@ asio::awaitable<void> Engine::watch_idle() {
     }
     const auto inventory = co_await node_.inventory();
     if (!inventory) continue;
-    std::unordered_map<std::string, std::int64_t> idle_ms;
-    for (const NodeSandbox& there : *inventory) idle_ms[there.id] = there.idle_ms;
+    std::unordered_map<std::string, const NodeSandbox*> there;
+    for (const NodeSandbox& one : *inventory) there.emplace(one.id, &one);
     std::unordered_set<std::string> idle;
     for (const Sandbox& sandbox : *wanted) {
-      const std::int64_t idle_s = idle_ms.contains(sandbox.id) ? idle_ms[sandbox.id] / 1000 : 0;
+      const auto found = there.find(sandbox.id);
+      if (found == there.end()) continue;
+      const std::int64_t idle_s = found->second->unused_ms(sandbox.rest.idle_cpu_percent) / 1000;
       const bool suspend = sandbox.rest.idle_suspend_s > 0 && idle_s >= sandbox.rest.idle_suspend_s;
       const bool pause = sandbox.rest.idle_pause_s > 0 && idle_s >= sandbox.rest.idle_pause_s && sandbox.state == SandboxState::running;
       if (!suspend && !pause) continue;

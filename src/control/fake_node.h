@@ -26,6 +26,7 @@ class FakeNode {
     std::string tenant, state, operation;
     json::object request;
     std::int64_t idle_ms = 0;
+    std::map<int, std::int64_t> worked = {};  // by percent of a core: how many ms ago
   };
 
   FakeNode(asio::any_io_executor executor, std::filesystem::path socket)
@@ -156,6 +157,12 @@ class FakeNode {
       json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}, {"idle_ms", box.idle_ms}};
       for (const auto& [ended, reason] : ended_)
         if (ended == id) one["end_reason"] = reason;
+      json::array worked;
+      for (const auto& [percent, ms] : box.worked) {
+        worked.emplace_back(percent);
+        worked.emplace_back(ms);
+      }
+      if (!worked.empty()) one["worked"] = std::move(worked);
       all.push_back(std::move(one));
     }
     json::object out{{"sandboxes", std::move(all)}};

@@ -27,9 +27,13 @@ struct Span {
   std::int64_t duration_us = 0;
 };
 
+// What a guest may compute while nobody uses it; one that does nothing takes up to 1 % under TCG.
+inline constexpr std::int64_t kIdleCpuPercent = 5;
+
 // When a sandbox comes to rest by itself. One that has any of it wakes by the next request to it, which waits.
 struct RestPolicy {
-  std::int64_t idle_pause_s = 0, idle_suspend_s = 0;  // without a session, a request or work for so long; 0: never
+  std::int64_t idle_pause_s = 0, idle_suspend_s = 0;  // without a session, a request, traffic or work for so long; 0: never
+  std::int64_t idle_cpu_percent = kIdleCpuPercent;    // of one core; more than that is work
   bool suspend_at_limit = false;                      // its time limit suspends it, else deletes it
   bool any() const { return idle_pause_s > 0 || idle_suspend_s > 0 || suspend_at_limit; }
   bool operator==(const RestPolicy&) const = default;

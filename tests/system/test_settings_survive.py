@@ -10,7 +10,7 @@ BUDGET_S = 150
 
 CREATE = {
     "template": "base:latest", "cpus": 2, "memory_mib": 384, "disk_mib": 5120, "env": {"COLOUR": "blue", "EMPTY": "", "LONG": "x y'\"$ü" * 50},
-    "metadata": {"owner": "somebody", "note": "a=b, c"}, "time_limit_s": 86400, "at_time_limit": "suspend", "idle_pause_s": 7200, "idle_suspend_s": 14400,
+    "metadata": {"owner": "somebody", "note": "a=b, c"}, "time_limit_s": 86400, "at_time_limit": "suspend", "idle_pause_s": 7200, "idle_suspend_s": 14400, "idle_cpu_percent": 40,
     "egress": {"policy": {"mode": "allowlist", "monitor": True, "rules": [{"id": "one", "name": "one.test"}, {"id": "two", "name": "*.two.test", "ports": [8443]}]},
                "limits": {"connections": 17, "requests_per_second": 23, "bytes_per_second": 1000000, "total_bytes": 50000000},
                "credentials": [{"credential": "api", "name": "one.test", "port": 443, "bearer": True}]},
