@@ -45,6 +45,42 @@ TEST_F(ForkTest, OnlyACheckpointOfItsOwnIsGoneOnFrom) {
 }
 
 // An id of one that is still being made is known to its client: what cannot be looked at now is not gone on from either.
+TEST_F(ForkTest, WhatIsGivenStandsInPlaceOfTheParents) {
+  const std::string parent =
+      running(R"({"metadata":{"a":"1"},"time_limit_s":600,"idle_pause_s":60,"idle_suspend_s":600,"idle_cpu_percent":40})");
+  const std::string checkpoint = new_id();
+  fake_.checkpoints[checkpoint] = parent;
+  const auto child_with = [&](const std::string& more) {
+    const Answer made = fork(parent, R"({"checkpoint":")" + checkpoint + "\"" + more + "}");
+    EXPECT_EQ(made.status, 201) << made.text;
+    return made.status == 201 ? first_child(made) : json::object();
+  };
+  const auto number = [](const json::object& sandbox, const char* name) {
+    return sandbox.contains(name) ? sandbox.at(name).as_int64() : 0;
+  };
+  for (const char* same : {"", R"(,"idle_pause_s":null,"idle_suspend_s":null,"idle_cpu_percent":null,"egress":null,"time_limit_s":null)"}) {
+    const json::object child = child_with(same);
+    EXPECT_EQ(number(child, "idle_pause_s"), 60) << same;
+    EXPECT_EQ(number(child, "idle_suspend_s"), 600);
+    EXPECT_EQ(number(child, "idle_cpu_percent"), 40);
+    EXPECT_EQ(number(child, "time_limit_s"), 600);
+  }
+  const json::object other = child_with(R"(,"idle_suspend_s":900,"idle_cpu_percent":5)");
+  EXPECT_EQ(number(other, "idle_pause_s"), 60) << "what is not named stays the parent's";
+  EXPECT_EQ(number(other, "idle_suspend_s"), 900);
+  EXPECT_EQ(number(other, "idle_cpu_percent"), 0) << "the default, which is not shown";
+}
+
+TEST_F(ForkTest, WhatACreateRefusesAForkRefusesToo) {
+  const std::string parent = running();
+  const std::size_t before = fake_.calls.size();
+  for (const char* bad : {R"({"idle_pause_s":0})", R"({"idle_suspend_s":2592001})", R"({"idle_cpu_percent":101})",
+                          R"({"idle_suspend_s":"5"})", R"({"at_time_limit":"delete"})", R"({"egress":7})"})
+    EXPECT_EQ(fork(parent, bad).status, 400) << bad;
+  EXPECT_EQ(fork(parent, R"({"egress":"none"})").code(), "egress_unavailable") << "this server has no gateway that would check it";
+  EXPECT_EQ(fake_.calls.size(), before);
+}
+
 TEST_F(ForkTest, OneThatIsNotThereIsRefusedBeforeAnythingBegins) {
   const std::string one = running();
   const Answer refused = fork(one, R"({"checkpoint":")" + new_id() + R"("})");

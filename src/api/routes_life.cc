@@ -84,7 +84,8 @@ struct ForkBody {
   std::size_t count = 1;
   std::map<std::string, std::string> env, metadata;
   bool has_metadata = false;
-  std::optional<std::int64_t> time_limit_s;
+  std::optional<std::int64_t> time_limit_s, idle_pause_s, idle_suspend_s, idle_cpu_percent;
+  std::optional<json::value> egress;
 };
 
 Result<ForkBody> read_fork(const json::object& body) {
@@ -98,14 +99,32 @@ Result<ForkBody> read_fork(const json::object& body) {
   json::object rest;
   for (const char* name : {"env", "metadata"})
     if (const json::object* map = reader.object(name)) rest[name] = *map;
+  for (const char* name : {"egress", "idle_pause_s", "idle_suspend_s", "idle_cpu_percent"})
+    if (json::value value = reader.value(name); !value.is_null()) rest[name] = std::move(value);
   TRY_VOID(reader.done());
   TRY(CreateBody same, read_create(rest));
+  if (rest.contains("idle_pause_s")) out.idle_pause_s = same.rest.idle_pause_s;
+  if (rest.contains("idle_suspend_s")) out.idle_suspend_s = same.rest.idle_suspend_s;
+  if (rest.contains("idle_cpu_percent")) out.idle_cpu_percent = same.rest.idle_cpu_percent;
+  out.egress = std::move(same.egress);
   out.env = std::move(same.env);
   out.metadata = std::move(same.metadata);
   return out;
 }
 
-// The children's policies are their parent's. Should the gateway not take one now, it is told again, and allows nothing until then.
+control::OwnSettings own_settings(const ForkBody& wanted, const Sandbox& parent) {
+  control::OwnSettings own;
+  if (wanted.has_metadata) own.metadata = wanted.metadata;
+  own.time_limit_s = wanted.time_limit_s;
+  own.rest = parent.rest;
+  own.rest->idle_pause_s = wanted.idle_pause_s.value_or(parent.rest.idle_pause_s);
+  own.rest->idle_suspend_s = wanted.idle_suspend_s.value_or(parent.rest.idle_suspend_s);
+  own.rest->idle_cpu_percent = wanted.idle_cpu_percent.value_or(parent.rest.idle_cpu_percent);
+  return own;
+}
+
+// The children's policies are their parent's, or the one that was given. Should the gateway not take one now, it is told again, and allows
+// nothing until then.
 asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::vector<std::string> children) {
   for (const std::string& child : children) {
     const auto settings = co_await services.store.find_egress(tenant, child);
@@ -132,14 +151,18 @@ Task<> fork(Services& services, http::Exchange& exchange) {
     repeated = kept.has_value();
   }
   CO_TRY(const Sandbox parent, co_await services.store.find_sandbox(tenant_of(exchange), id));
+  std::string egress;
+  if (wanted.egress && !repeated) {
+    CO_TRY(egress, egress_document(*wanted.egress));
+    if (!services.egress) co_return fail(control::egress_unavailable("this server has none"));
+    CO_TRY_VOID(co_await services.egress->check(egress));
+  }
   const bool running = parent.state == control::SandboxState::running || parent.state == control::SandboxState::paused;
   if (wanted.checkpoint.empty() && !running && !repeated)
     co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)),
                    fmt::format("sandbox {} is {}", id, to_string(parent.state)), "wake it first, or name one of its checkpoints");
   Operation operation = new_operation(services, exchange, OperationKind::fork, std::move(id));
-  control::OwnSettings own;
-  if (wanted.has_metadata) own.metadata = wanted.metadata;
-  own.time_limit_s = wanted.time_limit_s;
+  const control::OwnSettings own = own_settings(wanted, parent);
   control::Parent origin(parent);
   if (!wanted.checkpoint.empty()) {
     const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
@@ -152,7 +175,10 @@ Task<> fork(Services& services, http::Exchange& exchange) {
     }
   }
   std::vector<Sandbox> children;
-  for (std::size_t i = 0; i < wanted.count; ++i) children.push_back(control::child_of(origin, own, operation.created_ms));
+  for (std::size_t i = 0; i < wanted.count; ++i) {
+    children.push_back(control::child_of(origin, own, operation.created_ms));
+    children.back().egress = egress;
+  }
   json::array ids;
   for (const Sandbox& child : children) ids.emplace_back(child.id);
   json::object env;

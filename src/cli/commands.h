@@ -72,6 +72,9 @@ struct ForkOptions {
   std::string sandbox, checkpoint;
   std::uint32_t count = 1;
   std::vector<std::string> env, metadata;
+  std::vector<std::string> egress;                                       // words as egress_policy.h takes them; none: the parent's
+  std::uint64_t time_limit_s = 0, idle_pause_s = 0, idle_suspend_s = 0;  // 0: the parent's
+  std::uint32_t idle_cpu_percent = 0;
 };
 Task<int> fork(Context& context, ForkOptions options);
 Task<int> tree(Context& context);

@@ -52,7 +52,7 @@ struct Sandbox {
   std::int64_t created_ms = 0;
   std::int64_t ends_ms = 0;       // when it will be deleted; 0: no limit, or the clock stands still
   std::int64_t remaining_ms = 0;  // of the time limit, kept while paused
-  std::string egress;             // at its create alone: its first policy (egress_rows.h), "" for none
+  std::string egress;             // at its create alone: its first policy (egress_rows.h), "" for none; of a fork, for its parent's
   std::string lineage;            // at its create alone: whose certificate authority its guest trusts, "" for its own
   RestPolicy rest;
   std::string end_reason;  // "", "time_limit", "requested", or node's reason when it ended by itself
