@@ -15,7 +15,7 @@ Result<UpdateBody> read(const char* body) { return read_update(parse_json_object
 
 TEST(UpdateBody, WhatIsNamedIsSetAndNullTakesAway) {
   const auto body = read(
-      R"({"env":{"A":"1","B":null},"metadata":{"m":null,"n":""},"time_limit_s":null,"idle_pause_s":5,"at_time_limit":"suspend","cpus":2})");
+      R"({"env":{"A":"1","B":null},"metadata":{"m":null,"n":""},"time_limit_s":null,"idle_pause_s":5,"idle_cpu_percent":40,"at_time_limit":"suspend","cpus":2})");
   ASSERT_TRUE(body) << describe(body.error());
   const control::SandboxUpdate& update = body->update;
   EXPECT_EQ(update.env, (control::TextChanges{{"A", "1"}, {"B", std::nullopt}}));
@@ -23,6 +23,8 @@ TEST(UpdateBody, WhatIsNamedIsSetAndNullTakesAway) {
   EXPECT_EQ(update.time_limit_s, 0);
   EXPECT_EQ(update.idle_pause_s, 5);
   EXPECT_FALSE(update.idle_suspend_s);
+  EXPECT_EQ(update.idle_cpu_percent, 40);
+  EXPECT_EQ(read(R"({"idle_cpu_percent":null})")->update.idle_cpu_percent, control::kIdleCpuPercent);
   EXPECT_EQ(update.suspend_at_limit, true);
   EXPECT_EQ(update.cpus, 2);
   EXPECT_FALSE(update.memory_mib);
@@ -39,7 +41,8 @@ TEST(UpdateBody, WhatACreateRefusesIsRefusedHereToo) {
   for (const char* bad :
        {R"({"nonsense":1})", R"({"template":"base"})", R"({"checkpoint":"aaaaaaaaaaaaaaaaaaaaaaaa"})", R"({"disk_mib":8192})",
         R"({"cpus":0})", R"({"cpus":null})", R"({"memory_mib":null})", R"({"env":{"1":"x"}})", R"({"env":{"=":null}})", R"({"env":"A"})",
-        R"({"metadata":{"":"x"}})", R"({"metadata":{"m":1}})", R"({"time_limit_s":0})", R"({"at_time_limit":"explode"})"})
+        R"({"metadata":{"":"x"}})", R"({"metadata":{"m":1}})", R"({"time_limit_s":0})", R"({"idle_cpu_percent":0})",
+        R"({"idle_cpu_percent":101})", R"({"idle_cpu_percent":"5"})", R"({"at_time_limit":"explode"})"})
     EXPECT_FALSE(read(bad)) << bad;
 }
 
@@ -58,6 +61,24 @@ TEST_F(ApiTest, AnUpdateIsAnOperationThatNodeAndStoreShare) {
   EXPECT_EQ(text(now.at("metadata"), "m"), "1");
   EXPECT_TRUE(now.body.contains("ends_at"));
   EXPECT_EQ(send("PATCH", "/v1/sandboxes/" + id, R"({"cpus":7})").code(), "size_in_memory");
+}
+
+// Also while nothing else is said of its rest: what is said later goes by it.
+TEST_F(ApiTest, WhatAGuestMayComputeWhileItIsIdleIsKept) {
+  const auto shown = [&](const std::string& id) {
+    const json::object now = send("GET", "/v1/sandboxes/" + id).body;
+    return now.contains("idle_cpu_percent") ? now.at("idle_cpu_percent").as_int64() : 0;
+  };
+  EXPECT_EQ(shown(running()), 0);
+  EXPECT_EQ(shown(running(R"({"idle_cpu_percent":null})")), 0);
+  const std::string id = running(R"({"idle_cpu_percent":40})");
+  EXPECT_EQ(shown(id), 40);
+  EXPECT_EQ(send_with("PATCH", "/v1/sandboxes/" + id, R"({"idle_suspend_s":60})", {{"Prefer", "wait=5"}}).status, 200);
+  restart();
+  EXPECT_EQ(shown(id), 40);
+  EXPECT_EQ(send_with("PATCH", "/v1/sandboxes/" + id, R"({"idle_cpu_percent":null})", {{"Prefer", "wait=5"}}).status, 200);
+  EXPECT_EQ(shown(id), 0);
+  EXPECT_EQ(send("POST", "/v1/sandboxes", R"({"idle_cpu_percent":101})").code(), "invalid_field");
 }
 
 TEST_F(ApiTest, LabelsOfTheServerAreNobodysToSay) {

@@ -20,6 +20,7 @@ json::object render(const control::Sandbox& sandbox) {
   if (sandbox.time_limit_s > 0) out["time_limit_s"] = sandbox.time_limit_s;
   if (sandbox.rest.idle_pause_s > 0) out["idle_pause_s"] = sandbox.rest.idle_pause_s;
   if (sandbox.rest.idle_suspend_s > 0) out["idle_suspend_s"] = sandbox.rest.idle_suspend_s;
+  if (sandbox.rest.idle_cpu_percent != control::kIdleCpuPercent) out["idle_cpu_percent"] = sandbox.rest.idle_cpu_percent;
   if (sandbox.rest.suspend_at_limit) out["at_time_limit"] = "suspend";
   if (sandbox.ends_ms > 0) out["ends_at"] = rfc3339(sandbox.ends_ms);
   if (!sandbox.end_reason.empty()) out["end_reason"] = sandbox.end_reason;

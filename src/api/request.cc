@@ -196,6 +196,7 @@ Result<CreateBody> read_create(const json::object& body) {
   if (reader.has("egress")) out.egress = reader.value("egress");
   out.rest.idle_pause_s = reader.number("idle_pause_s", 1, 30LL * 24 * 3600, 0);
   out.rest.idle_suspend_s = reader.number("idle_suspend_s", 1, 30LL * 24 * 3600, 0);
+  out.rest.idle_cpu_percent = reader.number("idle_cpu_percent", 1, 100, control::kIdleCpuPercent);
   const std::string at_limit = reader.text("at_time_limit", 1, 16, "delete");
   if (at_limit != "delete" && at_limit != "suspend") reader.reject("at_time_limit", "must be delete or suspend");
   out.rest.suspend_at_limit = at_limit == "suspend";

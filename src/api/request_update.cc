@@ -34,7 +34,8 @@ Result<UpdateBody> read_update(const json::object& body) {
   UpdateBody out;
   control::SandboxUpdate& update = out.update;
   json::object given;  // as a create could have it
-  for (const char* name : {"metadata", "env", "cpus", "memory_mib", "time_limit_s", "idle_pause_s", "idle_suspend_s", "at_time_limit"}) {
+  for (const char* name :
+       {"metadata", "env", "cpus", "memory_mib", "time_limit_s", "idle_pause_s", "idle_suspend_s", "idle_cpu_percent", "at_time_limit"}) {
     json::value value = reader.value(name);
     if (!value.is_null()) given[name] = std::move(value);
   }
@@ -54,6 +55,7 @@ Result<UpdateBody> read_update(const json::object& body) {
   if (reader.has("time_limit_s")) update.time_limit_s = same.time_limit_s;
   if (reader.has("idle_pause_s")) update.idle_pause_s = same.rest.idle_pause_s;
   if (reader.has("idle_suspend_s")) update.idle_suspend_s = same.rest.idle_suspend_s;
+  if (reader.has("idle_cpu_percent")) update.idle_cpu_percent = same.rest.idle_cpu_percent;
   if (reader.has("at_time_limit")) update.suspend_at_limit = same.rest.suspend_at_limit;
   if (reader.has("egress")) out.egress = egress.is_null() ? json::parse(kNoPolicy) : std::move(egress);
   return out;

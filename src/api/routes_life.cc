@@ -25,6 +25,11 @@ Error checkpoint_not_found() {
   return {ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list what there is: GET /v1/checkpoints"};
 }
 
+Error checkpoint_of_another() {
+  return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox",
+          "make a sandbox from it: a create with `checkpoint`, or `space create --from`"};
+}
+
 std::string optional_checkpoint(JsonReader& reader) {
   std::string id = reader.text("checkpoint", 0, 40, "");
   if (!id.empty() && !is_id(id)) reader.reject("checkpoint", "must be a checkpoint's id");
@@ -79,7 +84,8 @@ struct ForkBody {
   std::size_t count = 1;
   std::map<std::string, std::string> env, metadata;
   bool has_metadata = false;
-  std::optional<std::int64_t> time_limit_s;
+  std::optional<std::int64_t> time_limit_s, idle_pause_s, idle_suspend_s, idle_cpu_percent;
+  std::optional<json::value> egress;
 };
 
 Result<ForkBody> read_fork(const json::object& body) {
@@ -93,14 +99,32 @@ Result<ForkBody> read_fork(const json::object& body) {
   json::object rest;
   for (const char* name : {"env", "metadata"})
     if (const json::object* map = reader.object(name)) rest[name] = *map;
+  for (const char* name : {"egress", "idle_pause_s", "idle_suspend_s", "idle_cpu_percent"})
+    if (json::value value = reader.value(name); !value.is_null()) rest[name] = std::move(value);
   TRY_VOID(reader.done());
   TRY(CreateBody same, read_create(rest));
+  if (rest.contains("idle_pause_s")) out.idle_pause_s = same.rest.idle_pause_s;
+  if (rest.contains("idle_suspend_s")) out.idle_suspend_s = same.rest.idle_suspend_s;
+  if (rest.contains("idle_cpu_percent")) out.idle_cpu_percent = same.rest.idle_cpu_percent;
+  out.egress = std::move(same.egress);
   out.env = std::move(same.env);
   out.metadata = std::move(same.metadata);
   return out;
 }
 
-// The children's policies are their parent's. Should the gateway not take one now, it is told again, and allows nothing until then.
+control::OwnSettings own_settings(const ForkBody& wanted, const Sandbox& parent) {
+  control::OwnSettings own;
+  if (wanted.has_metadata) own.metadata = wanted.metadata;
+  own.time_limit_s = wanted.time_limit_s;
+  own.rest = parent.rest;
+  own.rest->idle_pause_s = wanted.idle_pause_s.value_or(parent.rest.idle_pause_s);
+  own.rest->idle_suspend_s = wanted.idle_suspend_s.value_or(parent.rest.idle_suspend_s);
+  own.rest->idle_cpu_percent = wanted.idle_cpu_percent.value_or(parent.rest.idle_cpu_percent);
+  return own;
+}
+
+// The children's policies are their parent's, or the one that was given. Should the gateway not take one now, it is told again, and allows
+// nothing until then.
 asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::vector<std::string> children) {
   for (const std::string& child : children) {
     const auto settings = co_await services.store.find_egress(tenant, child);
@@ -117,27 +141,44 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   CO_TRY(const ForkBody wanted, read_fork(body));
   CO_TRY(const seconds wait, preferred_wait(exchange.headers()));
   CO_TRY(auto keep, recorded(exchange, raw, 202));
-  if (keep) exchange.attributes["fingerprint"] = keep->fingerprint;
+  const Statuses statuses{202, 201};
+  bool repeated = false;
+  if (keep) {  // an answer that is there needs no node
+    exchange.attributes["fingerprint"] = keep->fingerprint;
+    CO_TRY(auto kept, co_await services.store.find_answer(tenant_of(exchange), keep->key, keep->fingerprint));
+    if (kept && (kept->status != statuses.accepted || wait.count() == 0))
+      co_return co_await exchange.reply(replayed(kept->status, std::move(kept->body)));
+    repeated = kept.has_value();
+  }
   CO_TRY(const Sandbox parent, co_await services.store.find_sandbox(tenant_of(exchange), id));
+  std::string egress;
+  if (wanted.egress && !repeated) {
+    CO_TRY(egress, egress_document(*wanted.egress));
+    if (!services.egress) co_return fail(control::egress_unavailable("this server has none"));
+    CO_TRY_VOID(co_await services.egress->check(egress));
+  }
   const bool running = parent.state == control::SandboxState::running || parent.state == control::SandboxState::paused;
-  if (wanted.checkpoint.empty() && !running)
+  if (wanted.checkpoint.empty() && !running && !repeated)
     co_return fail(ErrorKind::conflict, fmt::format("sandbox_{}", to_string(parent.state)),
                    fmt::format("sandbox {} is {}", id, to_string(parent.state)), "wake it first, or name one of its checkpoints");
   Operation operation = new_operation(services, exchange, OperationKind::fork, std::move(id));
-  control::OwnSettings own;
-  if (wanted.has_metadata) own.metadata = wanted.metadata;
-  own.time_limit_s = wanted.time_limit_s;
+  const control::OwnSettings own = own_settings(wanted, parent);
   control::Parent origin(parent);
   if (!wanted.checkpoint.empty()) {
-    // It may have been of another size then. One that is not there fails the fork itself.
     const auto then = co_await control::find_checkpoint(services.node, tenant_of(exchange), wanted.checkpoint);
-    if (then) {
+    if (!then && !repeated) co_return fail(then.error());
+    // The guest in it trusts the certificates of its own lineage; a child of this parent would be served by another, under another policy.
+    if (then && then->sandbox != parent.id) co_return fail(checkpoint_of_another());
+    if (then) {  // it may have been of another size then
       origin.cpus = then->cpus;
       origin.memory_mib = then->memory_mib;
     }
   }
   std::vector<Sandbox> children;
-  for (std::size_t i = 0; i < wanted.count; ++i) children.push_back(control::child_of(origin, own, operation.created_ms));
+  for (std::size_t i = 0; i < wanted.count; ++i) {
+    children.push_back(control::child_of(origin, own, operation.created_ms));
+    children.back().egress = egress;
+  }
   json::array ids;
   for (const Sandbox& child : children) ids.emplace_back(child.id);
   json::object env;
@@ -151,7 +192,6 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   for (const Sandbox& child : children) names.push_back(child.id);
   CO_TRY(control::Accepted accepted, co_await services.engine.fork(std::move(children), std::move(operation), std::move(keep)));
   if (!accepted.replay && services.egress) co_await tell_gateway(services, tenant_of(exchange), std::move(names));
-  const Statuses statuses{202, 201};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 

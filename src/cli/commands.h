@@ -20,6 +20,7 @@ struct CreateOptions {
   std::uint64_t time_limit_s = 0;     // 0: none
   std::vector<std::string> egress;    // words as egress_policy.h takes them; none: no network
   std::uint64_t idle_pause_s = 0, idle_suspend_s = 0;
+  std::uint32_t idle_cpu_percent = 0;  // 0: the server's default
   bool suspend_at_limit = false;
   bool no_wait = false;
 };
@@ -49,6 +50,7 @@ struct UpdateOptions {
   std::vector<std::string> env, metadata;              // NAME=value
   std::vector<std::string> unset_env, unset_metadata;  // names
   std::string time_limit, idle_pause, idle_suspend;    // seconds, or none; "": as it is
+  std::string idle_cpu;                                // percent, or none; "": as it is
   std::string at_time_limit;                           // delete or suspend
   std::uint32_t cpus = 0, memory_mib = 0;              // 0: as it is
   std::vector<std::string> egress;                     // words as egress_policy.h takes them; none: as it is
@@ -70,6 +72,9 @@ struct ForkOptions {
   std::string sandbox, checkpoint;
   std::uint32_t count = 1;
   std::vector<std::string> env, metadata;
+  std::vector<std::string> egress;                                       // words as egress_policy.h takes them; none: the parent's
+  std::uint64_t time_limit_s = 0, idle_pause_s = 0, idle_suspend_s = 0;  // 0: the parent's
+  std::uint32_t idle_cpu_percent = 0;
 };
 Task<int> fork(Context& context, ForkOptions options);
 Task<int> tree(Context& context);

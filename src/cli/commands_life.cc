@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/egress_policy.h"
 
 namespace space::cli {
 namespace {
@@ -101,6 +102,13 @@ Task<int> fork(Context& context, ForkOptions options) {
   CO_TRY(json::object metadata, pairs_object(options.metadata));
   if (!env.empty()) body["env"] = std::move(env);
   if (!metadata.empty()) body["metadata"] = std::move(metadata);
+  if (!options.egress.empty()) {
+    CO_TRY(body["egress"], egress_settings(options.egress));
+  }
+  if (options.time_limit_s > 0) body["time_limit_s"] = options.time_limit_s;
+  if (options.idle_pause_s > 0) body["idle_pause_s"] = options.idle_pause_s;
+  if (options.idle_suspend_s > 0) body["idle_suspend_s"] = options.idle_suspend_s;
+  if (options.idle_cpu_percent > 0) body["idle_cpu_percent"] = options.idle_cpu_percent;
   CO_TRY(const json::object answer,
          co_await carry_out(context, target_of(options.sandbox, "fork"), std::move(body), "forking " + options.sandbox));
   if (context.console.as_json()) {

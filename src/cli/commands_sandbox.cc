@@ -37,6 +37,7 @@ Result<json::object> create_body(const CreateOptions& options) {
   }
   if (options.idle_pause_s > 0) body["idle_pause_s"] = options.idle_pause_s;
   if (options.idle_suspend_s > 0) body["idle_suspend_s"] = options.idle_suspend_s;
+  if (options.idle_cpu_percent > 0) body["idle_cpu_percent"] = options.idle_cpu_percent;
   if (options.suspend_at_limit) body["at_time_limit"] = "suspend";
   TRY(json::object env, env_object(options.env));
   TRY(json::object metadata, pairs_object(options.metadata));

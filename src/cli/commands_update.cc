@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::seconds kWait{60};
 
 // "none" takes it away: null.
-void add_seconds(json::object& body, const char* name, const std::string& text) {
+void add_number(json::object& body, const char* name, const std::string& text) {
   if (text.empty()) return;
   body[name] = text == "none" ? json::value(nullptr) : json::value(std::strtoll(text.c_str(), nullptr, 10));
 }
@@ -27,9 +27,10 @@ Result<json::object> update_body(const UpdateOptions& options) {
   TRY(json::object metadata, pairs_object(options.metadata));
   add_map(body, "env", std::move(env), options.unset_env);
   add_map(body, "metadata", std::move(metadata), options.unset_metadata);
-  add_seconds(body, "time_limit_s", options.time_limit);
-  add_seconds(body, "idle_pause_s", options.idle_pause);
-  add_seconds(body, "idle_suspend_s", options.idle_suspend);
+  add_number(body, "time_limit_s", options.time_limit);
+  add_number(body, "idle_pause_s", options.idle_pause);
+  add_number(body, "idle_suspend_s", options.idle_suspend);
+  add_number(body, "idle_cpu_percent", options.idle_cpu);
   if (!options.at_time_limit.empty()) body["at_time_limit"] = options.at_time_limit;
   if (options.cpus > 0) body["cpus"] = options.cpus;
   if (options.memory_mib > 0) body["memory_mib"] = options.memory_mib;

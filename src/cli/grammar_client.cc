@@ -21,6 +21,8 @@ void add_create_options(CLI::App& app, CreateOptions& o, bool positional = true)
   app.add_flag("--suspend-at-ttl", o.suspend_at_limit, "Suspend it then, in place of deleting it; the next request wakes it");
   app.add_option("--idle-pause", o.idle_pause_s, "Pause it after so many seconds without use; the next request wakes it");
   app.add_option("--idle-suspend", o.idle_suspend_s, "Suspend it after so many seconds without use; the next request wakes it");
+  app.add_option("--idle-cpu", o.idle_cpu_percent, "What it may compute while it is idle, in percent of a core; 5 otherwise")
+      ->check(CLI::Range(1, 100));
 }
 
 void add_command_options(CLI::App& app, CommandOptions& o) {

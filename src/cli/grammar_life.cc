@@ -66,10 +66,19 @@ void add_life_commands(CLI::App& app, CommandLine& line) {
   auto f = std::make_shared<ForkOptions>();
   CLI::App* fork_ = app.add_subcommand("fork", "Make new sandboxes that go on where this one is; prints their ids")->group(kept);
   fork_->add_option("sandbox", f->sandbox, "Its id")->required();
-  fork_->add_option("--from", f->checkpoint, "A checkpoint to start from; the sandbox as it is now otherwise");
+  fork_->add_option("--from", f->checkpoint, "One of its checkpoints to start from; the sandbox as it is now otherwise");
   fork_->add_option("-n,--count", f->count, "How many")->capture_default_str()->check(CLI::Range(1, 64));
   fork_->add_option("-e,--env", f->env, "NAME=value for the new ones; may be repeated")->allow_extra_args(false);
   fork_->add_option("-m,--metadata", f->metadata, "key=value in place of the parent's; may be repeated")->allow_extra_args(false);
+  fork_
+      ->add_option("--egress", f->egress,
+                   "What they may reach, in place of what the parent may: none, open, a file, or a preset; may be repeated")
+      ->allow_extra_args(false);
+  fork_->add_option("--ttl", f->time_limit_s, "End them after so many seconds, in place of the parent's limit");
+  fork_->add_option("--idle-pause", f->idle_pause_s, "Pause them after so many seconds without use, in place of what the parent has");
+  fork_->add_option("--idle-suspend", f->idle_suspend_s, "Suspend them after so many seconds without use, in place of what the parent has");
+  fork_->add_option("--idle-cpu", f->idle_cpu_percent, "What they may compute while they are idle, in percent of a core")
+      ->check(CLI::Range(1, 100));
   fork_->callback(choose(line, [f](Context& x) { return fork(x, *f); }));
 
   CLI::App* tree_ =

@@ -25,6 +25,7 @@ std::string encode(const Kept& kept) {
   if (kept.time_limit_s > 0) out["time_limit_s"] = kept.time_limit_s;
   if (kept.rest.idle_pause_s > 0) out["idle_pause_s"] = kept.rest.idle_pause_s;
   if (kept.rest.idle_suspend_s > 0) out["idle_suspend_s"] = kept.rest.idle_suspend_s;
+  if (kept.rest.idle_cpu_percent != RestPolicy{}.idle_cpu_percent) out["idle_cpu_percent"] = kept.rest.idle_cpu_percent;
   if (kept.rest.suspend_at_limit) out["suspend_at_limit"] = true;
   if (!kept.public_ports.empty()) out["public_ports"] = json::value_from(kept.public_ports);
   if (!kept.settings.empty()) out["settings"] = kept.settings;
@@ -47,6 +48,7 @@ Result<Kept> decode_kept(const std::string& text) {
   kept.time_limit_s = in.number("time_limit_s", 0, INT64_MAX / 2000, 0);
   kept.rest.idle_pause_s = in.number("idle_pause_s", 0, INT64_MAX / 2000, 0);
   kept.rest.idle_suspend_s = in.number("idle_suspend_s", 0, INT64_MAX / 2000, 0);
+  kept.rest.idle_cpu_percent = in.number("idle_cpu_percent", 1, 100, RestPolicy{}.idle_cpu_percent);
   kept.rest.suspend_at_limit = in.boolean("suspend_at_limit", false);
   kept.settings = in.text("settings", 0, kMostKept, "");
   if (const json::array* ports = in.has("public_ports") ? in.array("public_ports", kMostPorts) : nullptr)

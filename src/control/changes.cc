@@ -201,7 +201,7 @@ Result<Accepted> accept_fork(Session& session, std::vector<Sandbox> children, Op
   if (out.replay) return out;
   for (Sandbox& child : children) {
     insert(session, child);
-    copy_egress(session, out.operation.sandbox, child.id);
+    copy_egress(session, out.operation.sandbox, child.id, child.egress);
     tell(session, child, out.operation.id, out.operation.created_ms);
   }
   return out;

@@ -65,7 +65,7 @@ std::vector<EgressSettings> all_egress(Session& session) {
   return read(session, "''", "");  // every row
 }
 
-void copy_egress(Session& session, const std::string& from, const std::string& to) {
+void copy_egress(Session& session, const std::string& from, const std::string& to, const std::string& document) {
   auto parents = read(session, "sandbox", from);
   // One that never had a policy allows nothing; its children still trust its authority, and are to be told so.
   EgressSettings settings{from, "", from, 0, kNoEgress};
@@ -77,6 +77,7 @@ void copy_egress(Session& session, const std::string& from, const std::string& t
     return;
   settings.sandbox = to;
   settings.generation = 1;
+  if (!document.empty()) settings.document = document;
   insert_egress(session, settings);
 }
 

@@ -30,8 +30,9 @@ Result<EgressSettings> put_egress(Session& session, const std::string& tenant, c
                                   std::optional<std::int64_t> expected, std::int64_t now_ms);
 Result<EgressSettings> find_egress(Session& session, const std::string& tenant, const std::string& sandbox);  // sandbox_not_found
 std::vector<EgressSettings> all_egress(Session& session);                                                     // that were ever set
-// A fork starts with its parent's policy and public ports are not inherited; its first generation is 1.
-void copy_egress(Session& session, const std::string& from, const std::string& to);
+// A fork starts with its parent's policy, or with the `document` that it was given, and trusts its parent's authority; its first generation
+// is 1. Public ports are not inherited.
+void copy_egress(Session& session, const std::string& from, const std::string& to, const std::string& document = {});
 void forget_egress(Session& session, const std::string& sandbox);  // with its public ports
 
 Result<> set_port(Session& session, const std::string& tenant, const std::string& sandbox, std::uint16_t port, bool is_public);

@@ -30,6 +30,7 @@ struct EngineOptions {
   std::size_t max_pending = 10'000;
   std::chrono::milliseconds reconcile_every{60'000};
   std::chrono::milliseconds prune_every{300'000};
+  std::chrono::milliseconds idle_every{2'000};  // how often is looked for what nobody uses
   Retention retention;
 };
 

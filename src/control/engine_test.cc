@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "control/backoff.h"
 #include "control/fake_node.h"
 #include "control/sqlite_store.h"
 #include "control/testing.h"
@@ -30,10 +31,10 @@ class EngineTest : public ::testing::Test {
   std::string socket() const { return (folder_.path() / "node.sock").string(); }
 
   struct Process {
-    Process(const std::filesystem::path& database, const std::string& socket, EngineOptions options)
-        : store(std::move(*open_sqlite_store(database, loop.get_executor(), system_clock()))),
-          node(loop.get_executor(), socket, system_clock()),
-          engine(loop.get_executor(), *store, node, system_clock(), options) {}
+    Process(const std::filesystem::path& database, const std::string& socket, const Clock& clock, EngineOptions options)
+        : store(std::move(*open_sqlite_store(database, loop.get_executor(), clock))),
+          node(loop.get_executor(), socket, clock),
+          engine(loop.get_executor(), *store, node, clock, options) {}
     asio::io_context loop;
     std::unique_ptr<Store> store;
     Node node;
@@ -41,7 +42,7 @@ class EngineTest : public ::testing::Test {
   };
 
   void begin() {
-    process_ = std::make_unique<Process>(folder_.path() / "space.db", socket(), options_);
+    process_ = std::make_unique<Process>(folder_.path() / "space.db", socket(), *clock_, options_);
     ASSERT_TRUE(drive(process_->loop, process_->engine.start()));
   }
   // Its coroutines end where they stand.
@@ -133,6 +134,31 @@ class EngineTest : public ::testing::Test {
   }
   Accepted change(OperationKind kind, const std::string& id) { return must(engine().change(operation(kind, id), std::nullopt)); }
   Operation wait(const std::string& id, milliseconds time = milliseconds(5'000)) { return must(engine().wait("default", id, time)); }
+  // One with this policy of rest, on a clock that the test moves; whatever node is asked for from now on, it has no room.
+  std::string resting(const RestPolicy& rest, std::int64_t limit_s = 0) {
+    clock_ = &manual_;
+    options_.idle_every = milliseconds(5);
+    restart();
+    Sandbox box = sandbox(limit_s);
+    box.rest = rest;
+    fake_.fail_with.reset();
+    const Accepted accepted = must(engine().create(box, operation(OperationKind::create, box.id), std::nullopt));
+    EXPECT_EQ(wait(accepted.operation.id).state, OperationState::succeeded);
+    fake_.fail_with = Error{ErrorKind::resource_exhausted, "store_low_water", "the store is full", "free some"};
+    return accepted.sandbox.id;
+  }
+  // After the first try, which was just now: when the others come, in seconds.
+  void expect_tries_after(std::initializer_list<int> pauses) {
+    for (const int pause : pauses) {
+      const std::size_t before = fake_.count("POST");
+      spin(milliseconds(60));
+      manual_.advance(std::chrono::seconds(pause) - milliseconds(1));
+      spin(milliseconds(60));
+      EXPECT_EQ(fake_.count("POST"), before) << "not before " << pause << " s";
+      manual_.advance(milliseconds(1));
+      EXPECT_TRUE(eventually([&] { return fake_.count("POST") == before + 1; })) << pause;
+    }
+  }
   std::string running() {
     const Accepted accepted = create();
     EXPECT_EQ(wait(accepted.operation.id).state, OperationState::succeeded);
@@ -147,6 +173,8 @@ class EngineTest : public ::testing::Test {
   TempDir folder_;
   FakeNode fake_;
   EngineOptions options_;
+  ManualClock manual_;  // for those that say so, before a restart
+  const Clock* clock_ = &system_clock();
   std::unique_ptr<Process> process_;
 };
 
@@ -497,6 +525,75 @@ TEST_F(EngineTest, ATimeLimitThatPassedWhileWeWereAwayIsKept) {
   spin(milliseconds(1'100));
   begin();
   EXPECT_TRUE(eventually([&] { return gone(accepted.sandbox.id) && fake_.boxes.empty(); }));
+}
+
+TEST(Backoff, DoublesAndForgets) {
+  ManualClock clock;
+  Backoff again(clock);
+  EXPECT_TRUE(again.begin("a"));
+  EXPECT_FALSE(again.begin("a"));
+  EXPECT_TRUE(again.begin("b")) << "each for itself";
+  for (const int pause : {10, 20, 40, 80, 160, 320, 600, 600}) {
+    clock.advance(std::chrono::milliseconds(pause * 1000 - 1));
+    EXPECT_FALSE(again.begin("a")) << pause;
+    clock.advance(std::chrono::milliseconds(1));
+    EXPECT_TRUE(again.begin("a")) << pause;
+  }
+  again.forget("a");
+  EXPECT_TRUE(again.begin("a"));
+  again.keep_only({"b"});
+  EXPECT_EQ(again.size(), 1u) << "nothing stays of what is gone";
+  EXPECT_TRUE(again.begin("a"));
+}
+
+TEST_F(EngineTest, WhatCannotRestIsAskedForLessAndLessUntilItIsUsed) {
+  RestPolicy rest;
+  rest.idle_suspend_s = 60;
+  const std::string id = resting(rest);
+  fake_.boxes[id].idle_ms = 61'000;
+  ASSERT_TRUE(eventually([&] { return fake_.count("POST") == 1; }));
+  expect_tries_after({10, 20, 40, 80, 160, 320, 600, 600});
+  EXPECT_EQ(state(id), SandboxState::running);
+
+  // Somebody used it, and then nobody any more: that is a new time of rest.
+  std::size_t before = fake_.count("POST");
+  fake_.boxes[id].idle_ms = 0;
+  spin(milliseconds(60));
+  fake_.boxes[id].idle_ms = 61'000;
+  ASSERT_TRUE(eventually([&] { return fake_.count("POST") == before + 1; }));
+  expect_tries_after({10, 20});
+
+  fake_.fail_with.reset();
+  spin(milliseconds(60));
+  manual_.advance(std::chrono::seconds(40));
+  EXPECT_TRUE(eventually([&] { return state(id) == SandboxState::suspended; }));
+}
+
+TEST_F(EngineTest, HowMuchWorkIsUseIsThePolicysToSay) {
+  RestPolicy usual, lazy;
+  usual.idle_suspend_s = lazy.idle_suspend_s = 60;
+  lazy.idle_cpu_percent = 30;
+  const std::string busy = resting(usual), calm = resting(lazy), works = resting(lazy);
+  fake_.fail_with.reset();
+  for (const std::string& id : {busy, calm, works}) fake_.boxes[id].idle_ms = 90'000;
+  fake_.boxes[busy].worked = fake_.boxes[calm].worked = {{101, 80'000}, {30, 2'000}, {4, 0}};
+  fake_.boxes[works].worked = {{31, 59'000}};
+  EXPECT_TRUE(eventually([&] { return state(calm) == SandboxState::suspended; }));
+  spin(milliseconds(60));
+  EXPECT_EQ(state(busy), SandboxState::running);
+  EXPECT_EQ(state(works), SandboxState::running);
+  fake_.boxes[works].worked = {{31, 60'000}};
+  EXPECT_TRUE(eventually([&] { return state(works) == SandboxState::suspended; }));
+}
+
+TEST_F(EngineTest, ATimeLimitThatCannotSuspendIsAskedForLessAndLess) {
+  RestPolicy rest;
+  rest.suspend_at_limit = true;
+  const std::string id = resting(rest, 1);
+  manual_.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(eventually([&] { return fake_.count("POST") == 1; }));
+  expect_tries_after({10, 20, 40});
+  EXPECT_EQ(state(id), SandboxState::running) << "nobody deletes what was to be kept";
 }
 
 TEST_F(EngineTest, OnlySoManyAtATimeAndSoManyWaiting) {

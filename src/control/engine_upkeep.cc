@@ -2,6 +2,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "control/backoff.h"
 #include "control/engine.h"
 #include "control/engine_state.h"
 
@@ -82,18 +83,18 @@ Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int6
 
 asio::awaitable<void> Engine::watch_deadlines() {
   constexpr std::int64_t kLongest = 3600'000;
-  constexpr std::int64_t kAgainUs = 10'000'000;  // a suspend that failed is not tried again in a tight loop
-  std::unordered_map<std::string, std::int64_t> tried;
+  Backoff again(clock_);
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
-    if (due)
+    if (due) {
+      std::unordered_set<std::string> ids;
+      for (const Sandbox& sandbox : *due) ids.insert(sandbox.id);
+      again.keep_only(ids);
       for (const Sandbox& sandbox : *due) {
         if (co_await spared(sandbox)) continue;
         if (sandbox.rest.suspend_at_limit) {
-          std::int64_t& last = tried[sandbox.id];
-          if (last != 0 && clock_.monotonic_us() - last < kAgainUs) continue;
-          last = clock_.monotonic_us();
+          if (!again.begin(sandbox.id)) continue;
           auto rested = co_await rest_for(sandbox, OperationKind::suspend, "time_limit");
           if (!rested) log::warn("sandbox.not_suspended_in_time", {{"sandbox", sandbox.id}, {"error", rested.error()}});
           continue;
@@ -101,6 +102,7 @@ asio::awaitable<void> Engine::watch_deadlines() {
         if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
           log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
       }
+    }
     const auto next = co_await store_.next_deadline();
     if (stopping_) co_return;
     if (rung != deadlines_.rung) continue;
@@ -111,26 +113,41 @@ asio::awaitable<void> Engine::watch_deadlines() {
   }
 }
 
-// Puts to rest what nobody uses, as its policy says. Node tells for how long nobody has.
+// Puts to rest what nobody uses, as its policy says. Node tells for how long nobody has. What cannot rest now, as when the store is below
+// its low-water mark, is asked for less and less often, until somebody uses it.
 asio::awaitable<void> Engine::watch_idle() {
-  constexpr milliseconds kLook{2'000};
+  Backoff again(clock_);
   while (!stopping_) {
-    (void)co_await stopped_.signal.wait_for(kLook);
+    (void)co_await stopped_.signal.wait_for(options_.idle_every);
     if (stopping_ || !node_.reachable()) continue;
     const auto wanted = co_await store_.resting_sandboxes();
-    if (!wanted || wanted->empty()) continue;
+    if (!wanted) continue;
+    if (wanted->empty()) {
+      again.keep_only({});
+      continue;
+    }
     const auto inventory = co_await node_.inventory();
     if (!inventory) continue;
-    std::unordered_map<std::string, std::int64_t> idle_ms;
-    for (const NodeSandbox& there : *inventory) idle_ms[there.id] = there.idle_ms;
+    std::unordered_map<std::string, const NodeSandbox*> there;
+    for (const NodeSandbox& one : *inventory) there.emplace(one.id, &one);
+    std::unordered_set<std::string> idle;
     for (const Sandbox& sandbox : *wanted) {
-      const std::int64_t idle_s = idle_ms.contains(sandbox.id) ? idle_ms[sandbox.id] / 1000 : 0;
+      const auto found = there.find(sandbox.id);
+      if (found == there.end()) continue;
+      const std::int64_t idle_s = found->second->unused_ms(sandbox.rest.idle_cpu_percent) / 1000;
       const bool suspend = sandbox.rest.idle_suspend_s > 0 && idle_s >= sandbox.rest.idle_suspend_s;
       const bool pause = sandbox.rest.idle_pause_s > 0 && idle_s >= sandbox.rest.idle_pause_s && sandbox.state == SandboxState::running;
       if (!suspend && !pause) continue;
-      auto rested = co_await rest_for(sandbox, suspend ? OperationKind::suspend : OperationKind::pause, "idle");
-      if (!rested) log::debug("sandbox.not_rested", {{"sandbox", sandbox.id}, {"error", rested.error()}});  // something else is under way
+      const OperationKind kind = suspend ? OperationKind::suspend : OperationKind::pause;
+      const std::string what = sandbox.id + " " + std::string(to_string(kind));
+      idle.insert(what);
+      if (!again.begin(what)) continue;
+      auto rested = co_await rest_for(sandbox, kind, "idle");
+      if (rested) continue;
+      again.forget(what);  // something else is under way, and no operation came of it
+      log::debug("sandbox.not_rested", {{"sandbox", sandbox.id}, {"error", rested.error()}});
     }
+    again.keep_only(idle);
   }
 }
 

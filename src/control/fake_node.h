@@ -27,6 +27,8 @@ class FakeNode {
     std::string tenant, state, operation;
     json::object request;
     std::string kept = {};
+    std::int64_t idle_ms = 0;
+    std::map<int, std::int64_t> worked = {};  // by percent of a core: how many ms ago
   };
 
   FakeNode(asio::any_io_executor executor, std::filesystem::path socket)
@@ -36,10 +38,12 @@ class FakeNode {
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
     add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
+    add("POST", "/v1/sandboxes/{id}/suspend", &FakeNode::suspend);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("PUT", "/v1/sandboxes/{id}/kept", &FakeNode::keep);
     add("GET", "/v1/sandboxes/{id}", &FakeNode::look);
     add("GET", "/v1/sandboxes", &FakeNode::list);
+    add("GET", "/v1/checkpoints/{id}", &FakeNode::checkpoint);
     add("GET", "/v1/info", &FakeNode::info);
     add("GET", "/v1/templates", &FakeNode::templates);
     add("GET", "/v1/templates/{ref}", &FakeNode::one_template);
@@ -80,10 +84,11 @@ class FakeNode {
   }
 
   std::map<std::string, Box> boxes;
-  std::vector<std::string> calls;      // "PUT id", in order; data-plane calls too
+  std::map<std::string, std::string> checkpoints;  // by id: the sandbox that each is of
+  std::vector<std::string> calls;                  // "PUT id", in order; data-plane calls too
   bool hold = false;                   // creates are made, calls of the data plane and changes come; their answers wait for `release`
   bool hold_before = false;            // creates wait before they are made; a delete ends the waiting
-  std::optional<Error> fail_with;      // creates, pauses and resumes
+  std::optional<Error> fail_with;      // creates, pauses, suspends and resumes
   bool drop_answers = false;           // changes are made, then the connection is cut
   std::chrono::milliseconds delay{0};  // of creates, before and after they are made
 
@@ -143,6 +148,7 @@ class FakeNode {
   }
   Task<> pause(http::Exchange& exchange) { return move(exchange, "paused"); }
   Task<> resume(http::Exchange& exchange) { return move(exchange, "running"); }
+  Task<> suspend(http::Exchange& exchange) { return move(exchange, "suspended"); }
   Task<> update(http::Exchange& exchange) {
     const std::string id = exchange.param("id");
     CO_TRY(const std::string text, co_await exchange.read_body(1 << 20));
@@ -180,13 +186,28 @@ class FakeNode {
   Task<> list(http::Exchange& exchange) {
     json::array all;
     for (const auto& [id, box] : boxes) {
-      json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}};
+      json::object one{{"id", id}, {"tenant", box.tenant}, {"state", box.state}, {"epoch", 1}, {"idle_ms", box.idle_ms}};
       if (!box.kept.empty()) one["kept_digest"] = digest_name(sha256(box.kept));
       for (const auto& [ended, reason] : ended_)
         if (ended == id) one["end_reason"] = reason;
+      json::array worked;
+      for (const auto& [percent, ms] : box.worked) {
+        worked.emplace_back(percent);
+        worked.emplace_back(ms);
+      }
+      if (!worked.empty()) one["worked"] = std::move(worked);
       all.push_back(std::move(one));
     }
     json::object out{{"sandboxes", std::move(all)}};
+    co_return co_await answer(exchange, std::move(out));
+  }
+  Task<> checkpoint(http::Exchange& exchange) {
+    const std::string id = exchange.param("id");
+    const auto found = checkpoints.find(id);
+    if (found == checkpoints.end())
+      co_return fail(ErrorKind::not_found, "checkpoint_not_found", "there is no such checkpoint", "list them");
+    json::object out{{"id", id},  {"sandbox", found->second}, {"lineage", found->second}, {"template", "base"},
+                     {"cpus", 2}, {"memory_mib", 1024},       {"disk_mib", 4096}};
     co_return co_await answer(exchange, std::move(out));
   }
   Task<> info(http::Exchange& exchange) {

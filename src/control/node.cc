@@ -49,6 +49,15 @@ std::string target_of(std::string_view sandbox, std::string_view rest = {}) {
   return fmt::format("/v1/sandboxes/{}{}", percent_encode(sandbox), rest);
 }
 
+bool read_worked(const json::array& pairs, std::vector<NodeSandbox::Worked>& out) {
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const json::value &percent = pairs[i], &ms = pairs[i + 1];
+    if (!percent.is_int64() || !ms.is_int64() || ms.get_int64() < 0) return false;
+    out.push_back({percent.get_int64(), ms.get_int64()});
+  }
+  return pairs.size() % 2 == 0;
+}
+
 }  // namespace
 
 Error node_unavailable(std::string_view why) {
@@ -134,6 +143,13 @@ Task<> Node::may_attach(std::string sandbox, std::string session, std::string to
   co_return Result<>();
 }
 
+std::int64_t NodeSandbox::unused_ms(std::int64_t cpu_percent) const {
+  std::int64_t least = idle_ms;
+  for (const Worked& one : worked)
+    if (one.percent > cpu_percent) least = std::min(least, one.ms);
+  return least;
+}
+
 Task<std::vector<NodeSandbox>> Node::inventory() {
   CO_TRY(const json::object answer, co_await ask("GET", "/v1/sandboxes"));
   std::vector<NodeSandbox> out;
@@ -151,6 +167,8 @@ Task<std::vector<NodeSandbox>> Node::inventory() {
                         reader.text("end_reason", 0, 128, ""),
                         reader.number("idle_ms", 0, INT64_MAX, 0),
                         reader.text("kept_digest", 0, 100, "")};
+      if (const json::array* worked = reader.array("worked", 202))
+        if (!read_worked(*worked, found.worked)) reader.reject("worked", "must be percentages and milliseconds by turns");
       CO_TRY_VOID(reader.done());
       out.push_back(std::move(found));
     }

@@ -25,8 +25,15 @@ struct NodeDone {
 
 struct NodeSandbox {
   std::string id, tenant, state, end_reason;
-  std::int64_t idle_ms = 0;  // since its last session, request or work
+  std::int64_t idle_ms = 0;  // since its last session, request or traffic
   std::string kept_digest;   // of what node keeps for the store (adopt.h), "" for nothing
+  // How hard its processors worked, in percent of one core (101: more than one), and how many ms ago it last was as much.
+  struct Worked {
+    std::int64_t percent = 0, ms = 0;
+  };
+  std::vector<Worked> worked = {};
+  // For how long nobody used it, in ms, where more work than `cpu_percent` is use.
+  std::int64_t unused_ms(std::int64_t cpu_percent) const;
 };
 
 // All that node's record has for the store of one sandbox.

@@ -38,9 +38,11 @@ std::map<std::string, std::string> read_metadata(const std::string& text) {
 }
 
 std::string write_rest(const RestPolicy& rest) {
-  if (!rest.any()) return {};
-  return json::serialize(json::object{
-      {"idle_pause_s", rest.idle_pause_s}, {"idle_suspend_s", rest.idle_suspend_s}, {"suspend_at_limit", rest.suspend_at_limit ? 1 : 0}});
+  if (rest == RestPolicy()) return {};
+  return json::serialize(json::object{{"idle_pause_s", rest.idle_pause_s},
+                                      {"idle_suspend_s", rest.idle_suspend_s},
+                                      {"idle_cpu_percent", rest.idle_cpu_percent},
+                                      {"suspend_at_limit", rest.suspend_at_limit ? 1 : 0}});
 }
 
 RestPolicy read_rest(const std::string& text) {
@@ -50,6 +52,8 @@ RestPolicy read_rest(const std::string& text) {
   if (!object) return out;
   out.idle_pause_s = number_of(*object, "idle_pause_s");
   out.idle_suspend_s = number_of(*object, "idle_suspend_s");
+  if (const std::int64_t percent = number_of(*object, "idle_cpu_percent"); percent > 0)
+    out.idle_cpu_percent = percent;  // rows of before have none
   out.suspend_at_limit = number_of(*object, "suspend_at_limit") != 0;
   return out;
 }

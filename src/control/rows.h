@@ -22,7 +22,7 @@ std::optional<Operation> operation(Session& session, const std::string& id);
 void append_event(Session& session, const Event& event);
 
 std::string write_metadata(const std::map<std::string, std::string>& metadata);
-std::string write_rest(const RestPolicy& rest);  // "" for none
+std::string write_rest(const RestPolicy& rest);  // "" where nothing is said
 RestPolicy read_rest(const std::string& text);
 std::string write_error(const std::optional<Error>& error);
 std::string write_spans(const std::vector<Span>& spans);

@@ -92,6 +92,22 @@ TEST(Parent, GivesItsChildrenNoLabelOfTheServers) {
   EXPECT_EQ(child.metadata, (std::map<std::string, std::string>{{"mine", "1"}, {"spaces", "2"}}));
 }
 
+TEST_F(StoreTest, AForkHasItsParentsPolicyOrTheOneItWasGivenAndItsParentsAuthority) {
+  const std::string open = R"({"policy":{"mode":"open"}})", none = R"({"policy":{"mode":"none"}})";
+  const Sandbox parent = running();
+  must(store_->put_egress("default", parent.id, open, std::nullopt));
+  std::vector<Sandbox> children{child_of(Parent(parent), {}, 1), child_of(Parent(parent), {}, 1)};
+  children[1].egress = none;
+  const std::string alike = children[0].id, other = children[1].id;
+  must(store_->accept_fork(std::move(children), operation(OperationKind::fork, parent.id), std::nullopt));
+  for (const auto& [id, document] : {std::pair(alike, open), std::pair(other, none)}) {
+    const EgressSettings settings = must(store_->find_egress("default", id));
+    EXPECT_EQ(settings.document, document);
+    EXPECT_EQ(settings.lineage, parent.id);
+    EXPECT_EQ(settings.generation, 1);
+  }
+}
+
 TEST_F(StoreTest, VolumesOfATenantHaveNamesOfTheirOwn) {
   std::string id;
   const auto make = [&](const std::string& name, const std::string& tenant = "default") {

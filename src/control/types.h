@@ -27,9 +27,13 @@ struct Span {
   std::int64_t duration_us = 0;
 };
 
+// What a guest may compute while nobody uses it; one that does nothing takes up to 1 % under TCG.
+inline constexpr std::int64_t kIdleCpuPercent = 5;
+
 // When a sandbox comes to rest by itself. One that has any of it wakes by the next request to it, which waits.
 struct RestPolicy {
-  std::int64_t idle_pause_s = 0, idle_suspend_s = 0;  // without a session, a request or work for so long; 0: never
+  std::int64_t idle_pause_s = 0, idle_suspend_s = 0;  // without a session, a request, traffic or work for so long; 0: never
+  std::int64_t idle_cpu_percent = kIdleCpuPercent;    // of one core; more than that is work
   bool suspend_at_limit = false;                      // its time limit suspends it, else deletes it
   bool any() const { return idle_pause_s > 0 || idle_suspend_s > 0 || suspend_at_limit; }
   bool operator==(const RestPolicy&) const = default;
@@ -48,7 +52,7 @@ struct Sandbox {
   std::int64_t created_ms = 0;
   std::int64_t ends_ms = 0;       // when it will be deleted; 0: no limit, or the clock stands still
   std::int64_t remaining_ms = 0;  // of the time limit, kept while paused
-  std::string egress;             // at its create alone: its first policy (egress_rows.h), "" for none
+  std::string egress;             // at its create alone: its first policy (egress_rows.h), "" for none; of a fork, for its parent's
   std::string lineage;            // at its create alone: whose certificate authority its guest trusts, "" for its own
   RestPolicy rest;
   std::string end_reason;  // "", "time_limit", "requested", or node's reason when it ended by itself

@@ -28,7 +28,7 @@ TextChanges read_changes(JsonReader& reader, std::string_view name) {
 
 bool SandboxUpdate::empty() const {
   return metadata.empty() && env.empty() && !cpus && !memory_mib && !time_limit_s && !idle_pause_s && !idle_suspend_s &&
-         !suspend_at_limit && egress.empty();
+         !idle_cpu_percent && !suspend_at_limit && egress.empty();
 }
 
 std::string encode(const SandboxUpdate& update) {
@@ -40,6 +40,7 @@ std::string encode(const SandboxUpdate& update) {
   number("time_limit_s", update.time_limit_s);
   number("idle_pause_s", update.idle_pause_s);
   number("idle_suspend_s", update.idle_suspend_s);
+  number("idle_cpu_percent", update.idle_cpu_percent);
   if (update.suspend_at_limit) out["suspend_at_limit"] = *update.suspend_at_limit;
   if (!update.egress.empty()) out["egress"] = update.egress;
   return json::serialize(out);
@@ -56,6 +57,7 @@ Result<SandboxUpdate> decode_update(const std::string& text) {
   out.time_limit_s = reader.optional_number("time_limit_s", 0, INT64_MAX / 2000);
   out.idle_pause_s = reader.optional_number("idle_pause_s", 0, INT64_MAX / 2000);
   out.idle_suspend_s = reader.optional_number("idle_suspend_s", 0, INT64_MAX / 2000);
+  out.idle_cpu_percent = reader.optional_number("idle_cpu_percent", 1, 100);
   if (reader.has("suspend_at_limit")) out.suspend_at_limit = reader.boolean("suspend_at_limit");
   out.egress = reader.text("egress", 0, kMostRequest, "");
   TRY_VOID(reader.done());
@@ -88,6 +90,7 @@ Result<> apply_update(Session& session, Sandbox& sandbox, const std::string& ope
   sandbox.memory_mib = update.memory_mib.value_or(sandbox.memory_mib);
   sandbox.rest.idle_pause_s = update.idle_pause_s.value_or(sandbox.rest.idle_pause_s);
   sandbox.rest.idle_suspend_s = update.idle_suspend_s.value_or(sandbox.rest.idle_suspend_s);
+  sandbox.rest.idle_cpu_percent = update.idle_cpu_percent.value_or(sandbox.rest.idle_cpu_percent);
   sandbox.rest.suspend_at_limit = update.suspend_at_limit.value_or(sandbox.rest.suspend_at_limit);
   if (update.time_limit_s) {
     sandbox.time_limit_s = *update.time_limit_s;

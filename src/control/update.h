@@ -22,6 +22,7 @@ struct SandboxUpdate {
   std::optional<std::int64_t> cpus, memory_mib;
   std::optional<std::int64_t> time_limit_s;                  // 0: none any more
   std::optional<std::int64_t> idle_pause_s, idle_suspend_s;  // 0: never any more
+  std::optional<std::int64_t> idle_cpu_percent;
   std::optional<bool> suspend_at_limit;
   std::string egress;  // the next policy (egress_rows.h), "": as it is
   bool empty() const;

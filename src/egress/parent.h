@@ -41,6 +41,8 @@ class Parent {
   Task<> remove(std::string id);
   Result<json::object> state(const std::string& id) const;
   json::array states() const;
+  // Of every sandbox that has sockets, as its worker told last, within two seconds: what is open and what passed.
+  json::array traffic() const;
   // The map as it is when this is called or newer, and on the disk: a checkpoint may carry it.
   Task<json::object> names(std::string id);
   // Only ever longer: success when either of both maps begins with the other, else conflict/names_in_use.

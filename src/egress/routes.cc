@@ -57,6 +57,10 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
     json::object body{{"sandboxes", parent.states()}};
     co_return co_await reply_json(exchange, 200, std::move(body));
   });
+  router.add("GET", "/traffic", [&parent](http::Exchange& exchange) -> Task<> {
+    json::object body{{"sandboxes", parent.traffic()}};
+    co_return co_await reply_json(exchange, 200, std::move(body));
+  });
   router.add("GET", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
     CO_TRY(const std::string id, sandbox_of(exchange));
     CO_TRY(json::object body, parent.state(id));

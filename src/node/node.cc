@@ -26,6 +26,7 @@
 #include "node/routes.h"
 #include "node/upkeep.h"
 #include "node/shares.h"
+#include "node/watch_use.h"
 #include "snapshot/local_blob_store.h"
 #include "vmm/qemu_driver.h"
 #include "vmm/sim_driver.h"
@@ -159,7 +160,7 @@ class Node {
                              {"removed", recovered.removed},
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
-    spawn(executor_, watch_work());
+    spawn(executor_, watch_use(executor_, *sandboxes_, gateway_ ? config_.run_dir / "egress" / "egress.sock" : fs::path(), stopping_));
     spawn(executor_, mounts->keep());
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases")
@@ -212,23 +213,6 @@ class Node {
     options.sockets = folders_.sockets;
     CO_TRY(driver_, co_await vmm::QemuDriver::open(warden_, disk_, std::move(options)));
     co_return Result<>{};
-  }
-
-  // A guest that computes is not idle, whoever asked it to. Under TCG one that does nothing takes up to 1 % of a core.
-  asio::awaitable<void> watch_work() {
-    constexpr std::chrono::milliseconds kLook{2'000};
-    const std::uint64_t ticks_per_s = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
-    const std::uint64_t threshold = std::max<std::uint64_t>(ticks_per_s * kLook.count() / 1000 / 20, 1);  // 5 % of a core
-    while (!stopping_) {
-      co_await sleep_for(kLook);
-      for (const SandboxRecord& record : sandboxes_->list()) {
-        const auto sandbox = sandboxes_->find(record.id);
-        if (!sandbox || record.state != SandboxState::running || !sandbox->machine) continue;
-        const std::uint64_t ticks = processor_ticks(sandbox->machine.vm->pid());
-        if (ticks > sandbox->processor_ticks + threshold) sandbox->used = std::chrono::steady_clock::now();
-        sandbox->processor_ticks = ticks;
-      }
-    }
   }
 
   // Recovery has taken back the holds of every sandbox before this begins.

@@ -192,7 +192,16 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   json::array all;
   for (const SandboxRecord& record : parts.sandboxes.list()) {
     json::object one = sandbox_json(record);
-    if (const auto sandbox = parts.sandboxes.find(record.id)) one["idle_ms"] = sandbox->idle_ms();
+    if (const auto sandbox = parts.sandboxes.find(record.id)) {
+      const Instant now = Instant::clock::now();
+      one["idle_ms"] = sandbox->idle_ms(now);
+      json::array worked;  // percent and ms by turns: a guest decides how many there are, up to a hundred
+      for (const Work::Height& height : sandbox->work.heights()) {
+        worked.emplace_back(height.percent);
+        worked.emplace_back(unused_ms(height.last, now));
+      }
+      if (!worked.empty()) one["worked"] = std::move(worked);
+    }
     if (!record.kept.empty()) one["kept_digest"] = digest_name(sha256(record.kept));
     all.push_back(std::move(one));
   }

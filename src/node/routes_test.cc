@@ -220,6 +220,26 @@ TEST_F(RoutesTest, WhatTheStoreWantsKeptIsKept) {
   });
 }
 
+TEST_F(RoutesTest, TheInventoryTellsForHowLongASandboxRestedAndWhenItWorked) {
+  run([](World& w) -> asio::awaitable<void> {
+    const std::string id = co_await w.create();
+    const auto sandbox = w.sandboxes.find(id);
+    const Instant then = Instant::clock::now() - std::chrono::seconds(100);
+    sandbox->used = then;
+    sandbox->work.look(0, 100, then);
+    sandbox->work.look(60, 100, then + std::chrono::seconds(2));
+    const auto answer = co_await w.send("GET", "/v1/sandboxes");
+    const json::object body = parse_json_object(answer->body).value();
+    const json::object& one = body.at("sandboxes").as_array().at(0).as_object();
+    EXPECT_GE(one.at("idle_ms").as_int64(), 96'000) << "what may not have been seen yet does not count";
+    EXPECT_LT(one.at("idle_ms").as_int64(), 100'000);
+    const json::array& worked = one.at("worked").as_array();
+    EXPECT_EQ(worked.size(), 2u);
+    EXPECT_EQ(worked.at(0).as_int64(), 30);
+    EXPECT_GE(worked.at(1).as_int64(), 94'000);
+  });
+}
+
 TEST_F(RoutesTest, AnotherTenantSeesNothing) {
   run([](World& w) -> asio::awaitable<void> {
     const std::string id = co_await w.create();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/async.h"
+#include "node/idle.h"
 #include "node/machine.h"
 #include "node/record.h"
 #include "node/sessions.h"
@@ -38,18 +39,18 @@ struct Sandbox {
   std::shared_ptr<const std::string> gateway_state;  // of the checkpoint that it came from, for the gateway; nullptr for none
   std::optional<Error> failure;                      // of its create, for those who asked for the same one
 
-  // When somebody last used it, or it worked; open streams count as use. Monotonic.
-  mutable std::chrono::steady_clock::time_point used = std::chrono::steady_clock::now();
-  std::uint64_t processor_ticks = 0;  // of its VMM at the last look
+  // When somebody last used it, or it used its network; open streams count as use. Its work stands for itself: how much is use, whoever
+  // puts it to rest knows.
+  mutable Instant used = Instant::clock::now();
+  Work work;
+  Traffic traffic;
   // Of the snapshots that are taken by themselves: when it was looked at last, and the VMM's processor time and the disk's mark then.
   std::chrono::steady_clock::time_point snapshot_at{};
   std::uint64_t snapshot_ticks = 0;
   std::int64_t snapshot_mark = 0;
   bool snapshot_running = false;
 
-  std::int64_t idle_ms() const {
-    return streams.empty() ? std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - used).count() : 0;
-  }
+  std::int64_t idle_ms(Instant now) const { return streams.empty() ? unused_ms(used, now) : 0; }
 
   // Streams to the agent that a pause or the end must cut. The entry is removed by its owner.
   std::list<std::function<void()>> streams;

@@ -28,7 +28,7 @@ constexpr auto kFlushLimit = std::chrono::seconds(1);  // of a checkpoint, whose
 std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
 
 Error other_sandbox() {
-  return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "make a new sandbox from it: fork"};
+  return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "create a sandbox from it"};
 }
 
 }  // namespace

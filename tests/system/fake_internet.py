@@ -212,8 +212,8 @@ def handler(at, log):
                 return self.reply(b"", 302, Location=self.path.split("to=", 1)[1])
             if path == "/big":
                 return self.reply(b"x" * 3_000_000)
-            if path == "/slow":
-                time.sleep(2)
+            if path == "/slow":  # ?s=30: so many seconds
+                time.sleep(float(self.path.partition("?s=")[2] or 2))
             if self.headers.get("Upgrade", "").lower() == "websocket":
                 return self.websocket()
             files = Path(self.server.folder) / "www"

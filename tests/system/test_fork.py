@@ -159,6 +159,21 @@ class Forks(ServerTest):
         self.api.delete(child.id)
 
 
+    def test_another_ones_checkpoint_is_not_forked_but_a_create_goes_on_from_it(self):
+        """The guest in it trusts another authority than the children of this one are served by."""
+        with self.api.create() as one, self.api.create() as other:
+            checkpoint = one.change("checkpoint")["checkpoint"]
+            answer = self.api.call("POST", f"{other.path}/fork", {"checkpoint": checkpoint}, {"Prefer": "wait=60"})
+            self.assertRefused(answer, 409, "checkpoint_of_another")
+            self.assertIn("create", answer.json["next"])
+            refused = self.cli("fork", other.id, "--from", checkpoint)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(b"checkpoint_of_another", refused.stderr)
+            self.assertRefused(self.api.call("POST", f"{one.path}/fork", {"checkpoint": "a" * 24}), 404, "checkpoint_not_found")
+            with self.api.create(checkpoint=checkpoint) as late, self.children(one, checkpoint=checkpoint)[0] as child:
+                self.assertEqual((late.get()["state"], child.get()["state"]), ("running", "running"))
+
+
 class CommandLine(SandboxTest):
     options = {"pool_ready": 0, "pool_spawned": 0}
 
@@ -175,7 +190,10 @@ class CommandLine(SandboxTest):
         self.assertIn(checkpoint, self.words("checkpoints", "ls", id))
         children = self.words("fork", id, "--count", "2")
         self.assertEqual(len(children), 2)
-        (third,) = self.words("fork", id, "--from", checkpoint)
+        (third,) = self.words("fork", id, "--from", checkpoint, "--egress", "open", "--ttl", "900", "--idle-pause", "300", "--idle-suspend", "600", "--idle-cpu", "20")
+        shown = Sandbox(self.api, third).get()
+        self.assertEqual([shown[name] for name in ("time_limit_s", "idle_pause_s", "idle_suspend_s", "idle_cpu_percent")], [900, 300, 600, 20])
+        self.assertEqual([self.api.ok("GET", f"/v1/sandboxes/{one}/egress")["policy"]["mode"] for one in (third, children[0], id)], ["open", "none", "none"])
         self.assertIn(third, self.words("tree"))
         self.assertEqual(self.words("restore", id, checkpoint), [id])
         self.words("rm", *children, third)

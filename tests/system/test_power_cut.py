@@ -132,7 +132,7 @@ class PowerCut(unittest.TestCase):
                     self.assertEqual(one.output("cat ~/word || true"), "" if created and id == list(facts)[-1] else "disk")
             for id in checkpoints:
                 if any(state in ("ended", "stopped") for state in states.values()) and start and not created:
-                    (child,) = [Sandbox(api, id) for id in self.forked(api, states, id)]
+                    child = api.create(checkpoint=id)
                     self.assertEqual(child.output("cat ~/word /dev/shm/word").split(), ["disk", "memory"])
                     break
             for id in checkpoints:
@@ -143,11 +143,6 @@ class PowerCut(unittest.TestCase):
         finally:
             server.close()
             subprocess.run(["umount", "-l", place], check=True)
-
-    @staticmethod
-    def forked(api, states, checkpoint):
-        id = next(id for id, state in states.items() if state in ("ended", "stopped"))
-        return Sandbox(api, id).change("fork", {"checkpoint": checkpoint})["children"]
 
     def test_whatever_was_reported_is_there_and_the_store_is_whole(self):
         self.choice, self.counts = random.Random(SEED), {}

@@ -5,9 +5,10 @@ import hmac
 import time
 import unittest
 
+from egress_case import EgressTest
 from space_server import ServerTest
 
-BUDGET_S = 180
+BUDGET_S = 300
 
 
 class Rest(ServerTest):
@@ -109,6 +110,31 @@ class Rest(ServerTest):
             sandbox.run("echo here > /dev/shm/x")
             self.until(sandbox, "suspended")
             self.assertEqual(sandbox.output("cat /dev/shm/x"), "here")
+
+
+class Waiting(EgressTest):
+    """A program that waits for somebody's answer computes nothing, and has no session."""
+
+    options = {"pool_ready": 0, "pool_spawned": 0}
+
+    def test_an_answer_that_takes_longer_than_the_idle_time_is_not_lost(self):
+        with self.api.create(idle_suspend_s=5, egress={"policy": self.policy}) as sandbox:
+            for scheme in ("http", "https"):
+                sandbox.run(f"setsid curl -sS -m 120 '{scheme}://allowed.test/slow?s=30' >/tmp/{scheme} 2>&1 </dev/null &")
+            began = time.monotonic()
+            while time.monotonic() < began + 24:
+                self.assertEqual(sandbox.get()["state"], "running", f"{time.monotonic() - began:.0f} s after it had asked")
+                time.sleep(1)
+            # The answers have come, nothing is open any more, and nobody looked: it rests, with them.
+            self.server.wait_for(lambda: sandbox.get()["state"] == "suspended", 60, "a sandbox that is suspended")
+            self.assertGreater(time.monotonic(), began + 28)
+            for scheme in ("http", "https"):
+                self.assertIn("shared GET allowed.test /slow", sandbox.output(f"cat /tmp/{scheme}"))
+
+    def test_without_anything_under_way_it_rests_though_its_network_is_open(self):
+        with self.api.create(idle_suspend_s=5, egress={"policy": self.policy}) as sandbox:
+            self.assertIn("shared GET", sandbox.output("curl -sS -m 30 http://allowed.test/"))
+            self.server.wait_for(lambda: sandbox.get()["state"] == "suspended", 40, "a sandbox that is suspended")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ BUDGET_S = 210
 
 CREATE = {
     "template": "base:latest", "cpus": 2, "memory_mib": 384, "disk_mib": 5120, "env": {"COLOUR": "blue", "EMPTY": "", "LONG": "x y'\"$ü" * 50},
-    "metadata": {"owner": "somebody", "note": "a=b, c"}, "time_limit_s": 86400, "at_time_limit": "suspend", "idle_pause_s": 7200, "idle_suspend_s": 14400,
+    "metadata": {"owner": "somebody", "note": "a=b, c"}, "time_limit_s": 86400, "at_time_limit": "suspend", "idle_pause_s": 7200, "idle_suspend_s": 14400, "idle_cpu_percent": 40,
     "egress": {"policy": {"mode": "allowlist", "monitor": True, "rules": [{"id": "one", "name": "one.test"}, {"id": "two", "name": "*.two.test", "ports": [8443]}]},
                "limits": {"connections": 17, "requests_per_second": 23, "bytes_per_second": 1000000, "total_bytes": 50000000},
                "credentials": [{"credential": "api", "name": "one.test", "port": 443, "bearer": True}]},
@@ -181,11 +181,20 @@ class Settings(ServerTest):
 
     def test_a_fork_is_given_other_values_and_keeps_the_rest(self):
         with self.api.create(metadata={"a": "1"}, env={"A": "1", "B": "1"}, time_limit_s=5000, idle_pause_s=9000) as parent:
-            operation = parent.change("fork", {"metadata": {"b": "2"}, "env": {"B": "2"}, "time_limit_s": 6000})
+            operation = parent.change("fork", {"metadata": {"b": "2"}, "env": {"B": "2"}, "time_limit_s": 6000, "idle_suspend_s": 9900, "idle_cpu_percent": 50,
+                                               "egress": {"policy": {"mode": "allowlist", "rules": [{"id": "one", "name": "one.test"}]}, "limits": {"connections": 7}}})
             with Sandbox(self.api, operation["children"][0]) as child:
                 shown = child.get()
                 self.assertEqual((shown["metadata"], shown["time_limit_s"], shown["idle_pause_s"]), ({"b": "2"}, 6000, 9000))
+                self.assertEqual((shown["idle_suspend_s"], shown["idle_cpu_percent"]), (9900, 50))
                 self.assertEqual(child.output("echo $A $B"), "1 2")
+                egress = self.api.ok("GET", f"{child.path}/egress")
+                self.assertEqual((egress["policy"]["mode"], egress["limits"]["connections"], egress["applied"]), ("allowlist", 7, True))
+                self.assertEqual(self.api.ok("GET", f"{parent.path}/egress")["policy"], {"mode": "none"})
+            for wrong in ({"egress": {"policy": {"mode": "sometimes"}}}, {"idle_suspend_s": 0}, {"idle_cpu_percent": 101}):
+                self.assertEqual(self.api.call("POST", f"{parent.path}/fork", wrong).status, 400, wrong)
+            operation = parent.change("fork")
+            with Sandbox(self.api, operation["children"][0]) as child:
                 self.assertEqual(self.api.ok("GET", f"{child.path}/egress")["policy"], {"mode": "none"})
 
 

@@ -100,15 +100,15 @@ class Update(ServerTest):
 
     def test_the_command(self):
         with self.api.create() as sandbox:
-            done = self.cli("update", sandbox.id, "-e", "A=cli", "-m", "who=cli", "--ttl", "900", "--at-ttl", "suspend", "--idle-pause", "300")
+            done = self.cli("update", sandbox.id, "-e", "A=cli", "-m", "who=cli", "--ttl", "900", "--at-ttl", "suspend", "--idle-pause", "300", "--idle-cpu", "30")
             self.assertEqual((done.returncode, done.stdout.decode().split()), (0, [sandbox.id]), done.stderr)
             self.assertEqual(sandbox.output("echo $A"), "cli")
             now = sandbox.get()
-            self.assertEqual((now["metadata"], now["time_limit_s"], now["at_time_limit"], now["idle_pause_s"]), ({"who": "cli"}, 900, "suspend", 300))
-            done = self.cli("update", sandbox.id, "--unset-env", "A", "--unset-metadata", "who", "--ttl", "none", "--idle-pause", "none")
+            self.assertEqual((now["metadata"], now["time_limit_s"], now["at_time_limit"], now["idle_pause_s"], now["idle_cpu_percent"]), ({"who": "cli"}, 900, "suspend", 300, 30))
+            done = self.cli("update", sandbox.id, "--unset-env", "A", "--unset-metadata", "who", "--ttl", "none", "--idle-pause", "none", "--idle-cpu", "none")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sandbox.output("echo [$A]"), "[]")
-            self.assertNotIn("time_limit_s", sandbox.get())
+            self.assertFalse({"time_limit_s", "idle_cpu_percent"} & set(sandbox.get()))
             self.assertEqual(self.cli("update", sandbox.id).returncode, 65)
 
 
