@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <boost/asio/signal_set.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -179,13 +179,14 @@ Task<std::optional<int>> show_event(Context& context, const http::SseEvent& even
   co_return std::optional<int>();
 }
 
-Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt) {
+Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt,
+                      std::shared_ptr<asio::signal_set> signals) {
   const bool stdin_open = !options.no_stdin && (options.tty || stdin_is_piped());
   CO_TRY(json::object body, command_body(options, stdin_open));
   const std::string commands = TargetBuilder("/v1/sandboxes").segment(sandbox).segment("commands").str();
 
   // Before the command exists, so that no Ctrl-C is lost in between.
-  auto signals = std::make_shared<asio::signal_set>(context.executor, SIGINT, SIGTERM, SIGHUP);
+  if (!signals) signals = std::make_shared<asio::signal_set>(context.executor, SIGINT, SIGTERM, SIGHUP);
   if (options.tty) signals->add(SIGWINCH);
   CO_TRY(const json::object created, co_await context.api.send("POST", commands, std::move(body)));
 

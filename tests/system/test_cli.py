@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
-from space_server import BINARY, ServerTest
+from space_server import BINARY, ServerTest, SpaceServer
 
-BUDGET_S = 120
+BUDGET_S = 180
 
 
 class CommandLine(ServerTest):
@@ -81,9 +83,6 @@ class CommandLine(ServerTest):
             self.assertIn("signal 15", self.assertDone(self.cli("ps", sandbox.id)))
 
     def test_cp_moves_files_and_folders_both_ways(self):
-        import tempfile
-        from pathlib import Path
-
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
             tree = Path(here) / "tree"
             (tree / "inner" / "ümlaut dir").mkdir(parents=True)
@@ -104,9 +103,6 @@ class CommandLine(ServerTest):
             self.assertDone(self.cli("cp", here, here), 65)
 
     def test_a_hostile_guest_cannot_write_outside_the_folder_that_cp_fills(self):
-        import tempfile
-        from pathlib import Path
-
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
             sandbox.output("mkdir -p ~/trap/d && ln -s ../../escaped ~/trap/a-link && echo x > ~/trap/d/file && ln -s / ~/trap/root")
             (Path(here) / "into").mkdir()
@@ -199,6 +195,30 @@ class CommandLine(ServerTest):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
         self.assertIn("sandbox.running", kinds)
+
+
+class WhileTheSandboxIsMade(unittest.TestCase):
+    """On a server without bases, where the first create has to wait for one."""
+
+    def test_control_c_leaves_no_sandbox(self):
+        with tempfile.TemporaryDirectory() as bases:
+            os.chmod(bases, 0o755)
+            server = SpaceServer(pool_ready=0, pool_spawned=0, bases_dir=bases).start()
+            try:
+                for stop, memory in ((signal.SIGINT, "300"), (signal.SIGTERM, "320")):
+                    with self.subTest(stop.name):
+                        process = subprocess.Popen([BINARY, "run", "--memory", memory, "--shell", "echo started"], env=server.environment(),
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                        alive = lambda: [one for one in server.api.sandboxes() if one["state"] != "deleted"]
+                        (sandbox,) = server.wait_for(alive, 20, "its sandbox")
+                        self.assertEqual(sandbox["state"], "creating")
+                        process.send_signal(stop)
+                        out, errors = process.communicate(timeout=20)
+                        self.assertEqual((process.returncode, out), (130, b""), errors)
+                        self.assertIn(sandbox["id"].encode(), errors)
+                        server.wait_for(lambda: not alive(), 60, "no sandbox")
+            finally:
+                server.close()
 
 
 if __name__ == "__main__":
