@@ -1,7 +1,9 @@
 """The `space` command as people and scripts use it."""
 
+import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
 import tempfile
@@ -36,6 +38,8 @@ class CommandLine(ServerTest):
 
     def test_run_takes_piped_input(self):
         self.assertEqual(self.assertDone(self.cli("run", "wc", "-c", input=b"x" * 200_000)).strip(), "200000")
+        content = random.Random(1).randbytes(5_000_000)
+        self.assertEqual(self.assertDone(self.cli("run", "sha256sum", input=content)).split()[0], hashlib.sha256(content).hexdigest())
 
     def test_run_hands_on_signals_limits_and_its_own_errors(self):
         self.assertDone(self.cli("run", "--shell", "kill -TERM $$"), 128 + 15)
