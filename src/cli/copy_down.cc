@@ -15,14 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kPiece = 256 << 10;
 
-// The name as bytes: names that are not UTF-8 come in base64 beside a readable form.
+// A field as bytes: what is not UTF-8 comes in base64 beside a readable form. Nothing when that is no base64.
+std::optional<std::string> bytes_of(const json::object& entry, const std::string& name) {
+  const std::string encoded = text_of(entry, name + "_base64");
+  return encoded.empty() ? std::optional(text_of(entry, name)) : base64_decode(encoded);
+}
+
 Result<std::string> name_of(const json::object& entry) {
-  const std::string encoded = text_of(entry, "name_base64");
-  const auto decoded = encoded.empty() ? std::optional(text_of(entry, "name")) : base64_decode(encoded);
-  if (!decoded || !is_plain_name(*decoded))
-    return fail(ErrorKind::invalid_argument, "bad_name",
-                fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
-  return *decoded;
+  auto name = bytes_of(entry, "name");
+  if (name && is_plain_name(*name)) return std::move(*name);
+  return fail(ErrorKind::invalid_argument, "bad_name",
+              fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
+}
+
+// Where a link leads. It is not followed here, so it may lead anywhere; its bytes are kept, or it is not made.
+Result<std::string> target_of_link(const json::object& entry) {
+  auto target = bytes_of(entry, "target");
+  if (target && !target->empty() && target->find('\0') == std::string::npos) return std::move(*target);
+  return fail(ErrorKind::invalid_argument, "bad_link",
+              fmt::format("the sandbox does not say where its link \"{}\" leads", text_of(entry, "name")));
 }
 
 unsigned mode_of(const json::object& entry, unsigned absent) {
@@ -83,7 +94,8 @@ Task<> Copier::download_folder(std::string from, fs::path to, unsigned mode) {
       bar_->expect(static_cast<std::uint64_t>(number_of(entry, "size")));
       jobs_.emplace_back([this, remote, path = to / name, entry] { return download_file(remote, path, entry); });
     } else if (type == "symlink") {
-      links_.emplace_back(to / name, text_of(entry, "target"));
+      CO_TRY(std::string points_to, target_of_link(entry));
+      links_.emplace_back(to / name, std::move(points_to));
     } else {
       ++result_.skipped;
       context_.console.note(fmt::format("space: skipped {}: neither file, folder nor link", printable(remote)));

@@ -127,11 +127,17 @@ Task<> Copier::upload_file(fs::path from, std::string to) {
   co_return Result<>();
 }
 
-// The files API writes files and folders; a link is made by the guest's own ln.
+// The files API writes files and folders; a link is made by the guest's own ln. Its words are JSON, which has no place for other bytes.
 Task<> Copier::upload_link(fs::path from, std::string to) {
   std::error_code error;
   const fs::path points_to = fs::read_symlink(from, error);
   if (error) co_return fail_errno(error.value(), from.string());
+  if (!is_utf8(points_to.string()) || !is_utf8(to)) {
+    ++result_.skipped;
+    context_.console.note(
+        fmt::format("space: skipped {}, which leads to {}: a link must be UTF-8", printable(from.string()), printable(points_to.string())));
+    co_return Result<>();
+  }
   json::object body;
   json::array argv = {"ln", "-sfn", "--", points_to.string(), to};
   body["argv"] = std::move(argv);

@@ -106,6 +106,22 @@ class CommandLine(ServerTest):
             self.assertDone(self.cli("cp", f"{sandbox.id}:/no/such", here), 66)
             self.assertDone(self.cli("cp", here, here), 65)
 
+    def test_cp_keeps_names_and_links_of_any_bytes(self):
+        with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
+            sandbox.output("mkdir -p ~/raw && cd ~/raw && echo x > $'caf\\xe9' && ln -s $'caf\\xe9' link && ln -s plain $'l\\xef'")
+            self.assertDone(self.cli("cp", f"{sandbox.id}:/home/user/raw", f"{here}/raw"))
+            raw = os.fsencode(f"{here}/raw")
+            self.assertEqual(sorted(os.listdir(raw)), [b"caf\xe9", b"l\xef", b"link"])
+            self.assertEqual((os.readlink(raw + b"/link"), os.readlink(raw + b"/l\xef")), (b"caf\xe9", b"plain"))
+            self.assertEqual((Path(here) / "raw" / "link").read_text(), "x\n")
+            # JSON has no place for such bytes in a command, so these links are named and everything else goes on.
+            (Path(here) / "raw" / "good").symlink_to("plain")
+            done = self.cli("cp", f"{here}/raw", f"{sandbox.id}:/home/user/again")
+            self.assertDone(done)
+            self.assertEqual(sandbox.output("cd ~/again && ls -A | wc -l && readlink good && cat caf*").split(), ["2", "plain", "x"])
+            for name in (rb"raw/link, ", rb"raw/l\xef, "):
+                self.assertIn(name, done.stderr)
+
     def test_a_hostile_guest_cannot_write_outside_the_folder_that_cp_fills(self):
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
             sandbox.output("mkdir -p ~/trap/d && ln -s ../../escaped ~/trap/a-link && echo x > ~/trap/d/file && ln -s / ~/trap/root")
