@@ -68,14 +68,13 @@ Task<> Copier::down(std::string from, fs::path to) {
     to /= is_plain_name(name) ? name : "files";
   }
   bar_ = std::make_unique<ProgressBar>(to.filename().string(), 0, true);
-  if (text_of(*entry, "type") == "dir") {
-    jobs_.emplace_back([this, from, to, mode = mode_of(*entry, 0755)] { return download_folder(from, to, mode); });
-  } else {
+  if (text_of(*entry, "type") != "dir") {
     bar_->expect(static_cast<std::uint64_t>(number_of(*entry, "size")));
-    jobs_.emplace_back([this, from, to, found = *entry] { return download_file(from, to, found); });
+    co_return co_await download_file(from, to, *entry);
   }
+  CO_TRY_VOID(co_await download_folder(from, to, mode_of(*entry, 0755)));
   CO_TRY_VOID(co_await run_jobs());
-  co_return co_await make_local_links();
+  co_return make_local_links();
 }
 
 Task<> Copier::download_folder(std::string from, fs::path to, unsigned mode) {
@@ -85,17 +84,24 @@ Task<> Copier::download_folder(std::string from, fs::path to, unsigned mode) {
   for (const json::value& item : entries) {
     if (!item.is_object()) continue;
     const json::object& entry = item.get_object();
-    CO_TRY(const std::string name, name_of(entry));
-    const std::string remote = (from.ends_with('/') ? from : from + "/") + name;
+    const std::string within = from.ends_with('/') ? from : from + "/";
+    auto name = name_of(entry);
+    if (!name) {
+      CO_TRY_VOID(failed(within + text_of(entry, "name"), name.error()));
+      continue;
+    }
+    const std::string remote = within + *name;
+    const fs::path local = to / *name;
     const std::string type = text_of(entry, "type");
     if (type == "dir") {
-      jobs_.emplace_back([this, remote, path = to / name, inner = mode_of(entry, 0755)] { return download_folder(remote, path, inner); });
+      jobs_.push_back({remote, [this, remote, local, inner = mode_of(entry, 0755)] { return download_folder(remote, local, inner); }});
     } else if (type == "file") {
       bar_->expect(static_cast<std::uint64_t>(number_of(entry, "size")));
-      jobs_.emplace_back([this, remote, path = to / name, entry] { return download_file(remote, path, entry); });
+      jobs_.push_back({remote, [this, remote, local, entry] { return download_file(remote, local, entry); }});
     } else if (type == "symlink") {
-      CO_TRY(std::string points_to, target_of_link(entry));
-      links_.emplace_back(to / name, std::move(points_to));
+      auto points_to = target_of_link(entry);
+      if (points_to) links_.push_back({remote, local, std::move(*points_to)});
+      if (!points_to) CO_TRY_VOID(failed(remote, points_to.error()));
     } else {
       ++result_.skipped;
       context_.console.note(fmt::format("space: skipped {}: neither file, folder nor link", printable(remote)));
@@ -138,17 +144,20 @@ Task<> Copier::download_file(std::string from, fs::path to, json::object entry) 
   co_return Result<>();
 }
 
-Task<> Copier::make_local_links() {
-  for (const auto& [path, points_to] : links_) {
+Result<> Copier::make_local_links() {
+  for (const Link& link : links_) {
     struct stat info {};
-    if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) ::unlink(path.c_str());
-    if (::symlink(points_to.c_str(), path.c_str()) != 0) co_return fail_errno(errno, path.string());
-    ++result_.files;
+    if (::lstat(link.to.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) ::unlink(link.to.c_str());
+    if (::symlink(link.points_to.c_str(), link.to.c_str()) == 0)
+      ++result_.files;
+    else
+      TRY_VOID(failed(link.from, fail_errno(errno, link.to.string()).value()));
   }
   // The innermost first: an outer folder may become one that cannot be entered.
   for (auto folder = folder_modes_.rbegin(); folder != folder_modes_.rend(); ++folder)
-    if (::chmod(folder->first.c_str(), folder->second) != 0) co_return fail_errno(errno, folder->first.string());
-  co_return Result<>();
+    if (::chmod(folder->first.c_str(), folder->second) != 0)
+      TRY_VOID(failed(folder->first.string(), fail_errno(errno, folder->first.string()).value()));
+  return {};
 }
 
 }  // namespace space::cli

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from space_server import BINARY, ServerTest, SpaceServer
 
-BUDGET_S = 180
+BUDGET_S = 240
 
 
 class CommandLine(ServerTest):
@@ -117,10 +117,69 @@ class CommandLine(ServerTest):
             # JSON has no place for such bytes in a command, so these links are named and everything else goes on.
             (Path(here) / "raw" / "good").symlink_to("plain")
             done = self.cli("cp", f"{here}/raw", f"{sandbox.id}:/home/user/again")
-            self.assertDone(done)
+            self.assertDone(done, 1)
             self.assertEqual(sandbox.output("cd ~/again && ls -A | wc -l && readlink good && cat caf*").split(), ["2", "plain", "x"])
-            for name in (rb"raw/link, ", rb"raw/l\xef, "):
+            for name in (rb"raw/link: ", rb"raw/l\xef: "):
                 self.assertIn(name, done.stderr)
+
+    def test_cp_into_a_sandbox_goes_on_after_what_fails(self):
+        with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
+            tree = Path(here) / "tree"
+            (tree / "inner").mkdir(parents=True)
+            for name in ("a", "inner/b", "taken", "z"):
+                (tree / name).write_text(name)
+            os.symlink(b"caf\xe9", tree / "link")
+            deep = tree / Path(*["d" * 200] * 18)  # a path that is short enough here and too long there
+            deep.mkdir(parents=True)
+            (deep / "file").write_text("never there")
+            into = "/home/user/" + "/".join(["p" * 200] * 3)
+            sandbox.output(f"mkdir -p {into}/tree/taken/folder")
+            done = self.cli("cp", str(tree), f"{sandbox.id}:{into}/")
+            self.assertDone(done, 1)
+            told = done.stderr.decode()
+            self.assertRegex(told, r"(?m)^space: \S*/tree/taken: .+ \(is_a_directory\)$")
+            self.assertRegex(told, r"(?m)^space: \S*/tree/link: .+ \(link_not_utf8\)$")
+            self.assertRegex(told, r"(?m)^space: \S*/tree/d[d/]+: .+ \(invalid_field\)$")
+            self.assertRegex(told, r"(?m)^space: 3 could not be copied; copied: 3 files, ")
+            self.assertEqual(sandbox.output(f"cd {into}/tree && cat a inner/b z && ls -d taken/folder"), "ainner/bz" + "taken/folder")
+            done = self.cli("--json", "cp", str(tree), f"{sandbox.id}:{into}/")
+            self.assertEqual((done.returncode, done.stderr), (1, b""))
+            result = json.loads(done.stdout)
+            self.assertEqual((result["files"], result["failed"]), (3, 3))
+            failures = {failure["code"]: failure for failure in result["failures"]}
+            self.assertEqual(set(failures), {"is_a_directory", "link_not_utf8", "invalid_field"})
+            self.assertEqual(failures["is_a_directory"]["path"], str(tree / "taken"))
+            for failure in result["failures"]:
+                self.assertTrue(failure["message"] and failure["next"], failure)
+
+    def test_cp_out_of_a_sandbox_goes_on_after_what_fails(self):
+        with tempfile.TemporaryDirectory() as here, self.api.create() as sandbox:
+            sandbox.output("mkdir -p ~/out/closed ~/out/open && cd ~/out && echo a > a && echo b > b && echo c > closed/c && echo d > open/d && ln -s a link")
+            sandbox.output("cd /home/user/out && chown root b closed && chmod go= b closed", user="root")
+            done = self.cli("--json", "cp", f"{sandbox.id}:/home/user/out", here)
+            self.assertEqual((done.returncode, done.stderr), (1, b""))
+            result = json.loads(done.stdout)
+            self.assertEqual((result["files"], result["failed"]), (3, 2))
+            self.assertEqual(sorted((failure["path"], failure["code"]) for failure in result["failures"]),
+                             [("/home/user/out/b", "access_denied"), ("/home/user/out/closed", "access_denied")])
+            out = Path(here) / "out"
+            self.assertEqual(((out / "a").read_text(), (out / "open" / "d").read_text(), os.readlink(out / "link")), ("a\n", "d\n", "a"))
+            self.assertFalse((out / "b").exists())
+            told = self.cli("cp", f"{sandbox.id}:/home/user/out", f"{here}/again")
+            self.assertDone(told, 1)
+            self.assertRegex(told.stderr.decode(), r"(?m)^space: /home/user/out/b: .+ \(access_denied\)$")
+            # One file alone has the status of its own error.
+            self.assertDone(self.cli("cp", f"{sandbox.id}:/home/user/out/b", here), 77)
+
+    def test_cp_ends_with_its_sandbox(self):
+        with tempfile.TemporaryDirectory() as here, self.api.create() as sandbox:
+            sandbox.output("mkdir ~/many && cd ~/many && seq -f 'f%05g' 1 20000 | xargs touch")
+            process = self.start("cp", f"{sandbox.id}:/home/user/many", here)
+            self.server.wait_for(lambda: os.path.isdir(f"{here}/many") and os.listdir(f"{here}/many"), 60, "the first file")
+            self.api.delete(sandbox.id)
+            _, errors = process.communicate(timeout=60)
+            self.assertGreater(process.returncode, 1, errors)
+            self.assertLess(len(errors.splitlines()), 20, errors)
 
     def test_a_hostile_guest_cannot_write_outside_the_folder_that_cp_fills(self):
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
