@@ -21,6 +21,9 @@ http::ClientOptions client_options(const Connection& connection, std::shared_ptr
   return options;
 }
 
+// The connection was there, and ended before the whole answer was here.
+bool was_lost(const Error& error) { return error.code == "connection_lost" || error.code == "answer_cut_off"; }
+
 Result<json::object> object_from(const http::Response& response) {
   if (response.body.empty()) return json::object();
   return parse_json_object(response.body, kAnswerLimit);
@@ -94,13 +97,13 @@ Task<json::object> ApiClient::send(std::string method, std::string target, std::
   co_return object_from(answer);
 }
 
-// The Idempotency-Key makes another try harmless; it takes us over a restart of the server. One that never answered is not
-// waited for.
+// The Idempotency-Key makes another try harmless; it takes us over a restart of the server. One that was never reached is not
+// waited for. One that went away with our first request, however, may have taken it: only another try tells what became of it.
 Task<http::Response> ApiClient::send_again(http::Request request) {
   constexpr int kTries = 7;  // 12 s
   for (int tries = 1;; ++tries) {
     auto answer = co_await client_->call(request, kAnswerLimit);
-    if (answer) reached_ = true;
+    if (answer || was_lost(answer.error())) reached_ = true;
     const bool again = !answer && reached_ && tries < kTries &&
                        (answer.error().kind == ErrorKind::unavailable || (tries > 1 && answer.error().code == "idempotency_in_flight"));
     if (!answer && !again) co_return fail(explain(answer.error()));
@@ -112,11 +115,11 @@ Task<http::Response> ApiClient::send_again(http::Request request) {
 Task<json::object> ApiClient::finish(std::string operation) {
   const std::string target = TargetBuilder("/v1/operations").segment(operation).query("wait", std::to_string(kLongestWait)).str();
   for (;;) {
-    auto answer = co_await get(target);
-    if (!answer) co_return answer;
-    const std::string state = text_of(*answer, "state");
-    if (state == "succeeded") co_return answer;
-    if (state != "pending" && state != "running") co_return fail(error_of(*answer));
+    CO_TRY(const http::Response answer, co_await send_again(request("GET", target)));  // the server goes on with it after a restart
+    CO_TRY(json::object now, object_from(answer));
+    const std::string state = text_of(now, "state");
+    if (state == "succeeded") co_return now;
+    if (state != "pending" && state != "running") co_return fail(error_of(now));
   }
 }
 

@@ -26,10 +26,12 @@ class ApiClient {
   ~ApiClient();
 
   Task<json::object> get(std::string target);
-  // POST or DELETE. `wait` asks the server to answer when the operation is over (Prefer: wait), at the latest after that time.
+  // POST or DELETE. Sent again, for some seconds, when the connection ends before the answer. `wait` asks the server to answer when the
+  // operation is over (Prefer: wait), at the latest after that time.
   Task<json::object> send(std::string method, std::string target, std::optional<json::object> body = std::nullopt,
                           std::chrono::seconds wait = std::chrono::seconds(0));
-  // Waits until an operation is over and returns it; one that failed or was cancelled becomes its error.
+  // Waits until an operation is over and returns it; one that failed or was cancelled becomes its error. Goes over a restart of
+  // the server.
   Task<json::object> finish(std::string operation);
   // Raw bytes in the body.
   Task<> send_bytes(std::string method, std::string target, std::string bytes);
@@ -45,11 +47,11 @@ class ApiClient {
   friend class EventStream;
   ApiClient(asio::any_io_executor executor, Connection connection, std::shared_ptr<http::TlsClientContext> tls);
   http::Request request(std::string method, std::string target) const;
-  Task<http::Response> send_again(http::Request request);
-  Error explain(Error error) const;  // adds where we tried to connect
+  Task<http::Response> send_again(http::Request request);  // of what may be asked twice: a GET, or with an Idempotency-Key
+  Error explain(Error error) const;                        // adds where we tried to connect
   Connection connection_;
   std::unique_ptr<http::Client> client_;
-  bool reached_ = false;  // the server has answered before: when it does not now, it will again
+  bool reached_ = false;  // the server has answered, or taken a request, before: when it does not now, it will again
 };
 
 // "/v1/sandboxes/ID/files/content?path=%2Fx": segments and values are escaped, so names of any bytes are safe.

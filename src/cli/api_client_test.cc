@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/encoding.h"
 #include "base/random.h"
 #include "cli/event_stream.h"
@@ -17,13 +19,25 @@ using namespace std::chrono_literals;
 class ApiClientTest : public ::testing::Test {
  protected:
   void serve(http::Router& router) {
-    server_ = std::make_unique<http::Server>(loop_.get_executor(), [&router](http::Exchange& e) { return router(e); });
-    Fd listener = http::listen_tcp("127.0.0.1", 0).value();
-    const auto port = http::local_port(listener).value();
-    ASSERT_TRUE(server_->serve(std::move(listener)));
-    Connection connection = parse_url("http://127.0.0.1:" + std::to_string(port)).value();
+    listen(router);
+    Connection connection = parse_url("http://127.0.0.1:" + std::to_string(port_)).value();
     connection.key = "sk_test";
     api_ = ApiClient::make(loop_.get_executor(), std::move(connection)).value();
+  }
+
+  // Again on the same port, after the first time.
+  void listen(http::Router& router) {
+    server_ = std::make_unique<http::Server>(loop_.get_executor(), [&router](http::Exchange& e) { return router(e); });
+    Fd listener = http::listen_tcp("127.0.0.1", port_).value();
+    port_ = http::local_port(listener).value();
+    ASSERT_TRUE(server_->serve(std::move(listener)));
+  }
+
+  asio::awaitable<void> restart(http::Router& router) {
+    co_await sleep_for(50ms);
+    server_.reset();
+    co_await sleep_for(500ms);
+    listen(router);
   }
 
   template <class T>
@@ -38,6 +52,7 @@ class ApiClientTest : public ::testing::Test {
     return out;
   }
 
+  std::uint16_t port_ = 0;
   asio::io_context loop_{1};
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<ApiClient> api_;
@@ -172,6 +187,84 @@ TEST_F(ApiClientTest, EveryChangeCarriesAKeyOfItsOwnAndTheApiKey) {
   ASSERT_EQ(keys.size(), 2u);
   EXPECT_TRUE(is_id(keys[0]));
   EXPECT_NE(keys[0], keys[1]);
+}
+
+// Cuts the connection of the first request in place of an answer.
+struct LosesTheFirst {
+  std::vector<std::string> keys;
+  std::function<void()> then = [] {};
+
+  Task<> operator()(http::Exchange& exchange) {
+    keys.emplace_back(exchange.headers().get("Idempotency-Key"));
+    if (keys.size() > 1) co_return co_await exchange.reply(http::json_response(201, R"({"id":"made"})"));
+    exchange.abort();
+    then();
+    co_return Result<>();
+  }
+};
+
+TEST_F(ApiClientTest, AFirstRequestThatGotNoAnswerIsSentAgainWithItsKey) {
+  LosesTheFirst things;
+  http::Router router;
+  router.add("POST", "/v1/things", [&](http::Exchange& e) { return things(e); });
+  serve(router);
+  const auto made = run(api_->send("POST", "/v1/things", json::object()));
+  ASSERT_TRUE(made) << describe(made.error());
+  EXPECT_EQ(text_of(*made, "id"), "made");
+  ASSERT_EQ(things.keys.size(), 2u);
+  EXPECT_TRUE(is_id(things.keys[0]));
+  EXPECT_EQ(things.keys[0], things.keys[1]);
+}
+
+TEST_F(ApiClientTest, AServerThatDiedOfTheFirstRequestIsWaitedFor) {
+  LosesTheFirst things;
+  http::Router router;
+  router.add("POST", "/v1/things", [&](http::Exchange& e) { return things(e); });
+  things.then = [&] { spawn(loop_.get_executor(), restart(router)); };
+  serve(router);
+  const auto made = run(api_->send("POST", "/v1/things", json::object()));
+  ASSERT_TRUE(made) << describe(made.error());
+  ASSERT_EQ(things.keys.size(), 2u);
+  EXPECT_EQ(things.keys[0], things.keys[1]);
+}
+
+TEST_F(ApiClientTest, AServerThatWasNeverThereIsNotWaitedFor) {
+  http::Router router;
+  serve(router);
+  server_.reset();
+  const auto begun = std::chrono::steady_clock::now();
+  const auto made = run(api_->send("POST", "/v1/things", json::object()));
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, "connect_failed");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 1s);
+}
+
+TEST_F(ApiClientTest, WhatIsRefusedAtFirstIsNotAskedAgain) {
+  int calls = 0;
+  http::Router router;
+  router.add("POST", "/v1/things", [&](http::Exchange&) -> Task<> {
+    ++calls;
+    co_return fail(ErrorKind::unavailable, "egress_unavailable", "this server has no gateway");
+  });
+  serve(router);
+  const auto made = run(api_->send("POST", "/v1/things", json::object()));
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, "egress_unavailable");
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(ApiClientTest, AWaitForAnOperationGoesOverALostConnection) {
+  int calls = 0;
+  http::Router router;
+  router.add("GET", "/v1/operations/{id}", [&](http::Exchange& e) -> Task<> {
+    if (++calls > 2) co_return co_await e.reply(http::json_response(200, R"({"id":"x","state":"succeeded"})"));
+    e.abort();
+    co_return Result<>();
+  });
+  serve(router);
+  const auto done = run(api_->finish("x"));
+  ASSERT_TRUE(done) << describe(done.error());
+  EXPECT_EQ(calls, 3);
 }
 
 TEST_F(ApiClientTest, AListIsReadOverAllItsPages) {

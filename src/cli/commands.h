@@ -1,6 +1,7 @@
 // The client commands, one function each. Options are plain values; each function prints its result and gives the exit status.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,7 +39,8 @@ struct KeyOptions {
 };
 
 // commands_sandbox.cc
-Task<json::object> create_sandbox(Context& context, CreateOptions options);  // the sandbox, running unless no_wait
+// The server's answer, {"operation","sandbox"}: when the sandbox is made, at the latest after `wait`.
+Task<json::object> ask_for_sandbox(Context& context, CreateOptions options, std::chrono::seconds wait);
 Task<int> create(Context& context, CreateOptions options);
 Task<int> list(Context& context, ListOptions options);
 Task<int> show(Context& context, std::string sandbox);

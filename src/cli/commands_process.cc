@@ -1,3 +1,8 @@
+#include <signal.h>
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <fmt/format.h>
 
 #include "base/clock.h"
@@ -30,19 +35,71 @@ std::string describe_exit(const json::object& command) {
   return signal > 0 ? fmt::format("signal {}", signal) : fmt::format("{}", number_of(*exit, "code"));
 }
 
-// Runs one command in a sandbox of its own. The delete is recorded before we go, so the server finishes it without us.
+// Until the second of them from now on.
+asio::awaitable<void> two_interrupts(asio::signal_set& signals) {
+  boost::system::error_code error;
+  for (int count = 0; count < 2 && !error; ++count) (void)co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, error));
+}
+
+asio::awaitable<void> one_interrupt(asio::signal_set& signals, bool& interrupted) {
+  boost::system::error_code error;
+  (void)co_await signals.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  interrupted = interrupted || !error;
+}
+
+// One Ctrl-C does not stop what decides whether a sandbox is left; a second one, by somebody who waits for a server in vain, does.
+Task<json::object> unless_given_up(Context& context, Task<json::object> work) {
+  using namespace asio::experimental::awaitable_operators;
+  asio::signal_set signals(context.executor, SIGINT, SIGTERM, SIGHUP);
+  auto first = co_await (std::move(work) || two_interrupts(signals));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  co_return fail(ErrorKind::cancelled, "interrupted", "left before the server had answered: a sandbox may be there",
+                 "look with `space ls`, delete it with `space rm`; it ends by itself after its --ttl, or a day");
+}
+
+// The delete is recorded when it is answered: the server finishes it without us.
+Task<> delete_own(Context& context, std::string id) {
+  auto deleting = context.api.send("DELETE", TargetBuilder("/v1/sandboxes").segment(id).str());
+  auto deleted = co_await unless_given_up(context, std::move(deleting));
+  if (deleted || deleted.error().kind == ErrorKind::not_found) co_return Result<>();
+  context.console.note(fmt::format("space: sandbox {} is not deleted", id));
+  co_return tl::unexpected(deleted.error());
+}
+
+// Gives the id of a new sandbox that runs. It is known before the sandbox is made, so that a Ctrl-C meanwhile leaves none.
+Task<std::string> make_own(Context& context, CreateOptions create, asio::signal_set& signals) {
+  using namespace asio::experimental::awaitable_operators;
+  Spinner spinner(context.executor, "creating a sandbox");
+  auto asking = ask_for_sandbox(context, std::move(create), std::chrono::seconds(0));
+  CO_TRY(const json::object answer, co_await unless_given_up(context, std::move(asking)));
+  const std::string id = text_of(*object_of(answer, "sandbox"), "id");
+  const json::object* operation = object_of(answer, "operation");
+  if (!operation) co_return fail(ErrorKind::internal, "bad_answer", "the server answered a create without an operation");
+  spinner.text("waiting for sandbox " + id);
+  bool interrupted = false;
+  auto making = context.api.finish(text_of(*operation, "id"));
+  auto first = co_await (std::move(making) || one_interrupt(signals, interrupted));
+  Result<json::object> made = first.index() == 0 ? std::get<0>(std::move(first)) : json::object();
+  if (made && !interrupted) co_return id;
+  auto deleted = co_await delete_own(context, id);
+  if (!made) co_return tl::unexpected(made.error());
+  if (!deleted) co_return tl::unexpected(deleted.error());
+  co_return fail(ErrorKind::cancelled, "interrupted", fmt::format("interrupted while sandbox {} was made; it is deleted", id));
+}
+
+// Runs one command in a sandbox of its own.
 Task<int> run_and_delete(Context& context, CreateOptions create, CommandOptions command, OnInterrupt on_interrupt, bool keep) {
   if (create.time_limit_s == 0 && !keep) create.time_limit_s = kLongestRun;
-  CO_TRY(const json::object sandbox, co_await create_sandbox(context, std::move(create)));
-  const std::string id = text_of(sandbox, "id");
-  auto status = co_await run_command(context, id, std::move(command), on_interrupt);
+  // Before there is a sandbox, and until it is gone: a Ctrl-C that nobody waits for is kept for the next who does.
+  auto signals = std::make_shared<asio::signal_set>(context.executor, SIGINT, SIGTERM, SIGHUP);
+  CO_TRY(const std::string id, co_await make_own(context, std::move(create), *signals));
+  auto status = co_await run_command(context, id, std::move(command), on_interrupt, signals);
   if (keep) {
     context.console.note(fmt::format("space: sandbox {} goes on", id));
     co_return status;
   }
-  const std::string target = TargetBuilder("/v1/sandboxes").segment(id).str();
-  auto deleted = co_await context.api.send("DELETE", target);
-  if (status && !deleted && deleted.error().kind != ErrorKind::not_found) context.console.error(deleted.error());
+  auto deleted = co_await delete_own(context, id);
+  if (status && !deleted) context.console.error(deleted.error());
   co_return status;
 }
 

@@ -72,24 +72,26 @@ Result<json::object> pairs_object(const std::vector<std::string>& pairs) {
   return out;
 }
 
-Task<json::object> create_sandbox(Context& context, CreateOptions options) {
+Task<json::object> ask_for_sandbox(Context& context, CreateOptions options, std::chrono::seconds wait) {
   CO_TRY(json::object body, create_body(options));
-  Spinner spinner(context.executor, "creating a sandbox");
-  const auto wait = options.no_wait ? std::chrono::seconds(0) : kWait;
   CO_TRY(json::object answer, co_await context.api.send("POST", kSandboxes, std::move(body), wait));
-  const json::object* sandbox = object_of(answer, "sandbox");
-  if (!sandbox) co_return fail(ErrorKind::internal, "bad_answer", "the server answered a create without a sandbox");
-  if (options.no_wait) co_return *sandbox;
-  const std::string id = text_of(*sandbox, "id");
-  if (text_of(*sandbox, "state") == "running") co_return *sandbox;
-  spinner.text("waiting for sandbox " + id);
-  CO_TRY_VOID(co_await settle(context, answer));
-  co_return co_await context.api.get(target_of(id));
+  if (!object_of(answer, "sandbox")) co_return fail(ErrorKind::internal, "bad_answer", "the server answered a create without a sandbox");
+  co_return answer;
 }
 
 Task<int> create(Context& context, CreateOptions options) {
-  CO_TRY(const json::object sandbox, co_await create_sandbox(context, std::move(options)));
-  context.console.result(sandbox, text_of(sandbox, "id"));
+  Spinner spinner(context.executor, "creating a sandbox");
+  const bool no_wait = options.no_wait;
+  const auto wait = no_wait ? std::chrono::seconds(0) : kWait;
+  CO_TRY(json::object answer, co_await ask_for_sandbox(context, std::move(options), wait));
+  json::object sandbox = *object_of(answer, "sandbox");
+  const std::string id = text_of(sandbox, "id");
+  if (!no_wait && text_of(sandbox, "state") != "running") {
+    spinner.text("waiting for sandbox " + id);
+    CO_TRY_VOID(co_await settle(context, answer));
+    CO_TRY(sandbox, co_await context.api.get(target_of(id)));
+  }
+  context.console.result(sandbox, id);
   co_return 0;
 }
 

@@ -15,14 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t kPiece = 256 << 10;
 
-// The name as bytes: names that are not UTF-8 come in base64 beside a readable form.
+// A field as bytes: what is not UTF-8 comes in base64 beside a readable form. Nothing when that is no base64.
+std::optional<std::string> bytes_of(const json::object& entry, const std::string& name) {
+  const std::string encoded = text_of(entry, name + "_base64");
+  return encoded.empty() ? std::optional(text_of(entry, name)) : base64_decode(encoded);
+}
+
 Result<std::string> name_of(const json::object& entry) {
-  const std::string encoded = text_of(entry, "name_base64");
-  const auto decoded = encoded.empty() ? std::optional(text_of(entry, "name")) : base64_decode(encoded);
-  if (!decoded || !is_plain_name(*decoded))
-    return fail(ErrorKind::invalid_argument, "bad_name",
-                fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
-  return *decoded;
+  auto name = bytes_of(entry, "name");
+  if (name && is_plain_name(*name)) return std::move(*name);
+  return fail(ErrorKind::invalid_argument, "bad_name",
+              fmt::format("the sandbox has a file whose name cannot be used here: \"{}\"", text_of(entry, "name")));
+}
+
+// Where a link leads. It is not followed here, so it may lead anywhere; its bytes are kept, or it is not made.
+Result<std::string> target_of_link(const json::object& entry) {
+  auto target = bytes_of(entry, "target");
+  if (target && !target->empty() && target->find('\0') == std::string::npos) return std::move(*target);
+  return fail(ErrorKind::invalid_argument, "bad_link",
+              fmt::format("the sandbox does not say where its link \"{}\" leads", text_of(entry, "name")));
 }
 
 unsigned mode_of(const json::object& entry, unsigned absent) {
@@ -57,14 +68,13 @@ Task<> Copier::down(std::string from, fs::path to) {
     to /= is_plain_name(name) ? name : "files";
   }
   bar_ = std::make_unique<ProgressBar>(to.filename().string(), 0, true);
-  if (text_of(*entry, "type") == "dir") {
-    jobs_.emplace_back([this, from, to, mode = mode_of(*entry, 0755)] { return download_folder(from, to, mode); });
-  } else {
+  if (text_of(*entry, "type") != "dir") {
     bar_->expect(static_cast<std::uint64_t>(number_of(*entry, "size")));
-    jobs_.emplace_back([this, from, to, found = *entry] { return download_file(from, to, found); });
+    co_return co_await download_file(from, to, *entry);
   }
+  CO_TRY_VOID(co_await download_folder(from, to, mode_of(*entry, 0755)));
   CO_TRY_VOID(co_await run_jobs());
-  co_return co_await make_local_links();
+  co_return make_local_links();
 }
 
 Task<> Copier::download_folder(std::string from, fs::path to, unsigned mode) {
@@ -74,16 +84,24 @@ Task<> Copier::download_folder(std::string from, fs::path to, unsigned mode) {
   for (const json::value& item : entries) {
     if (!item.is_object()) continue;
     const json::object& entry = item.get_object();
-    CO_TRY(const std::string name, name_of(entry));
-    const std::string remote = (from.ends_with('/') ? from : from + "/") + name;
+    const std::string within = from.ends_with('/') ? from : from + "/";
+    auto name = name_of(entry);
+    if (!name) {
+      CO_TRY_VOID(failed(within + text_of(entry, "name"), name.error()));
+      continue;
+    }
+    const std::string remote = within + *name;
+    const fs::path local = to / *name;
     const std::string type = text_of(entry, "type");
     if (type == "dir") {
-      jobs_.emplace_back([this, remote, path = to / name, inner = mode_of(entry, 0755)] { return download_folder(remote, path, inner); });
+      jobs_.push_back({remote, [this, remote, local, inner = mode_of(entry, 0755)] { return download_folder(remote, local, inner); }});
     } else if (type == "file") {
       bar_->expect(static_cast<std::uint64_t>(number_of(entry, "size")));
-      jobs_.emplace_back([this, remote, path = to / name, entry] { return download_file(remote, path, entry); });
+      jobs_.push_back({remote, [this, remote, local, entry] { return download_file(remote, local, entry); }});
     } else if (type == "symlink") {
-      links_.emplace_back(to / name, text_of(entry, "target"));
+      auto points_to = target_of_link(entry);
+      if (points_to) links_.push_back({remote, local, std::move(*points_to)});
+      if (!points_to) CO_TRY_VOID(failed(remote, points_to.error()));
     } else {
       ++result_.skipped;
       context_.console.note(fmt::format("space: skipped {}: neither file, folder nor link", printable(remote)));
@@ -126,17 +144,20 @@ Task<> Copier::download_file(std::string from, fs::path to, json::object entry) 
   co_return Result<>();
 }
 
-Task<> Copier::make_local_links() {
-  for (const auto& [path, points_to] : links_) {
+Result<> Copier::make_local_links() {
+  for (const Link& link : links_) {
     struct stat info {};
-    if (::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) ::unlink(path.c_str());
-    if (::symlink(points_to.c_str(), path.c_str()) != 0) co_return fail_errno(errno, path.string());
-    ++result_.files;
+    if (::lstat(link.to.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) ::unlink(link.to.c_str());
+    if (::symlink(link.points_to.c_str(), link.to.c_str()) == 0)
+      ++result_.files;
+    else
+      TRY_VOID(failed(link.from, fail_errno(errno, link.to.string()).value()));
   }
   // The innermost first: an outer folder may become one that cannot be entered.
   for (auto folder = folder_modes_.rbegin(); folder != folder_modes_.rend(); ++folder)
-    if (::chmod(folder->first.c_str(), folder->second) != 0) co_return fail_errno(errno, folder->first.string());
-  co_return Result<>();
+    if (::chmod(folder->first.c_str(), folder->second) != 0)
+      TRY_VOID(failed(folder->first.string(), fail_errno(errno, folder->first.string()).value()));
+  return {};
 }
 
 }  // namespace space::cli

@@ -53,33 +53,36 @@ Task<> Copier::up(fs::path from, std::string to) {
   }
   if ((there && text_of(*there, "type") == "dir") || to.empty() || to.ends_with('/')) to = join(to, base_name(from));
   bar_ = std::make_unique<ProgressBar>(base_name(from), 0, true);
-  if (folder) {
-    CO_TRY_VOID(co_await queue_tree(from, to));
-  } else {
+  if (!folder) {
     bar_->expect(static_cast<std::uint64_t>(source.info.st_size));
-    jobs_.emplace_back([this, from, to] { return upload_file(from, to); });
+    co_return co_await upload_file(from, to);
   }
+  CO_TRY_VOID(co_await queue_tree(from, to));
   co_return co_await run_jobs();
 }
 
-// Makes the folders at once, in order, and queues what is in them.
+// Makes the folders at once, in order, and queues what is in them. An error is of this folder; what fails in it is told of.
 Task<> Copier::queue_tree(fs::path from, std::string to) {
   CO_TRY(const Local folder, look(from, true));
   CO_TRY_VOID(co_await make_remote_folder(to, folder.info.st_mode & 07777));
   CO_TRY(const std::vector<std::string> names, list_directory(from));
   for (const std::string& name : names) {
-    CO_TRY(const Local item, look(from / name, false));
+    const fs::path path = from / name;
     const std::string remote = join(to, name);
-    if (S_ISDIR(item.info.st_mode)) {
-      CO_TRY_VOID(co_await queue_tree(item.path, remote));
-    } else if (S_ISREG(item.info.st_mode)) {
-      bar_->expect(static_cast<std::uint64_t>(item.info.st_size));
-      jobs_.emplace_back([this, path = item.path, remote] { return upload_file(path, remote); });
-    } else if (S_ISLNK(item.info.st_mode)) {
-      jobs_.emplace_back([this, path = item.path, remote] { return upload_link(path, remote); });
+    const auto item = look(path, false);
+    if (!item) {
+      CO_TRY_VOID(failed(path.string(), item.error()));
+    } else if (S_ISDIR(item->info.st_mode)) {
+      auto queued = co_await queue_tree(path, remote);
+      if (!queued) CO_TRY_VOID(failed(path.string(), queued.error()));
+    } else if (S_ISREG(item->info.st_mode)) {
+      bar_->expect(static_cast<std::uint64_t>(item->info.st_size));
+      jobs_.push_back({path.string(), [this, path, remote] { return upload_file(path, remote); }});
+    } else if (S_ISLNK(item->info.st_mode)) {
+      jobs_.push_back({path.string(), [this, path, remote] { return upload_link(path, remote); }});
     } else {
       ++result_.skipped;
-      context_.console.note(fmt::format("space: skipped {}: neither file, folder nor link", printable(item.path.string())));
+      context_.console.note(fmt::format("space: skipped {}: neither file, folder nor link", printable(path.string())));
     }
   }
   co_return Result<>();
@@ -127,11 +130,16 @@ Task<> Copier::upload_file(fs::path from, std::string to) {
   co_return Result<>();
 }
 
-// The files API writes files and folders; a link is made by the guest's own ln.
+// The files API writes files and folders; a link is made by the guest's own ln. Its words are JSON, which has no place for other bytes.
 Task<> Copier::upload_link(fs::path from, std::string to) {
   std::error_code error;
   const fs::path points_to = fs::read_symlink(from, error);
   if (error) co_return fail_errno(error.value(), from.string());
+  if (!is_utf8(points_to.string()) || !is_utf8(to))
+    co_return fail(ErrorKind::unsupported, "link_not_utf8",
+                   fmt::format("a link that goes into a sandbox must be UTF-8, and lead to UTF-8: this one leads to {}",
+                               printable(points_to.string())),
+                   "make it by a command in the sandbox");
   json::object body;
   json::array argv = {"ln", "-sfn", "--", points_to.string(), to};
   body["argv"] = std::move(argv);

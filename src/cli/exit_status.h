@@ -9,6 +9,7 @@
 
 namespace space::cli {
 
+inline constexpr int kInPart = 1;           // cp: some of a folder could not be copied; the rest was
 inline constexpr int kTimedOut = 124;       // the command's time limit ended it, as timeout(1) says it
 inline constexpr int kOwnError = 125;       // run, exec, shell: SPACE failed, not the command
 inline constexpr int kNotExecutable = 126;  // run, exec, shell: the program is there and may not be run

@@ -54,7 +54,9 @@ void add_run(CLI::App& app, CommandLine& line) {
   auto o = std::make_shared<Options>();
   CLI::App* run_ =
       app.add_subcommand("run", "Run a command in a new sandbox, show its output, delete the sandbox")->group("Commands in sandboxes");
-  run_->footer("Written: space run [OPTIONS] COMMAND…\n         space run [OPTIONS] --shell 'LINE'");
+  run_->footer(
+      "Written: space run [OPTIONS] COMMAND…\n         space run [OPTIONS] --shell 'LINE'\n"
+      "Without --ttl or --keep the sandbox ends after a day at the latest.");
   add_create_options(*run_, o->create);
   add_command_options(*run_, o->command);
   add_env(*run_, o->command.env);
@@ -89,7 +91,9 @@ void add_exec_and_shell(CLI::App& app, CommandLine& line) {
   auto s = std::make_shared<Options>();
   CLI::App* shell_ = app.add_subcommand("shell", "Open a terminal in a sandbox; without one, in a new one that goes with it")
                          ->group("Commands in sandboxes");
-  shell_->footer("Written: space shell [OPTIONS] [SANDBOX] [-- COMMAND…]");
+  shell_->footer(
+      "Written: space shell [OPTIONS] [SANDBOX] [-- COMMAND…]\n"
+      "Without --ttl a sandbox of its own ends after a day at the latest.");
   shell_->add_option("sandbox", s->sandbox, "Its id");
   add_create_options(*shell_, s->create, false);
   add_command_options(*shell_, s->command);

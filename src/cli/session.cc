@@ -2,11 +2,9 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <boost/asio/signal_set.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -15,58 +13,19 @@
 #include "base/file.h"
 #include "cli/event_stream.h"
 #include "cli/exit_status.h"
+#include "cli/standard_input.h"
 #include "cli/terminal.h"
 
 namespace space::cli {
 namespace {
 
-constexpr std::size_t kPiece = 64 << 10;
-
-bool stdin_is_piped() {
-  struct stat info {};
-  if (::fstat(STDIN_FILENO, &info) != 0) return false;
-  return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
-}
-
 // Shared with the coroutines that may outlive the command by a moment.
 struct Session {
-  std::string target;                                 // /v1/sandboxes/ID/commands/SESSION
-  Fd stop{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // wakes the thread that waits for standard input
+  std::string target;  // /v1/sandboxes/ID/commands/SESSION
   bool over = false;
   int interrupts = 0;
   std::optional<EventStream> stream;
 };
-
-// The next bytes of standard input; empty at its end or when the command is over. Blocks.
-Result<std::string> read_stdin(const Session& session) {
-  pollfd waiting[] = {{STDIN_FILENO, POLLIN, 0}, {session.stop.get(), POLLIN, 0}};
-  while (::poll(waiting, 2, -1) < 0)
-    if (errno != EINTR) return fail_errno(errno, "wait for standard input");
-  if (waiting[1].revents != 0) return std::string();
-  std::string piece(kPiece, '\0');
-  const ssize_t count = ::read(STDIN_FILENO, piece.data(), piece.size());
-  if (count < 0) return fail_errno(errno, "read standard input");
-  piece.resize(static_cast<std::size_t>(count));
-  return piece;
-}
-
-// One request a piece: the answer comes when the program has taken the bytes, so a slow reader slows the sender.
-asio::awaitable<void> pump_stdin(Context& context, std::shared_ptr<Session> session) {
-  const auto wait = [session] { return read_stdin(*session); };
-  for (;;) {
-    auto piece = co_await context.pool.run(wait);
-    if (session->over) co_return;
-    std::string bytes;
-    if (piece) bytes = std::move(*piece);
-    const bool end = bytes.empty();
-    std::string target = session->target + (end ? "/stdin?close=1" : "/stdin");
-    auto sent = co_await context.api.send_bytes("POST", std::move(target), std::move(bytes));
-    if (session->over) co_return;
-    if (!sent && (sent.error().kind == ErrorKind::unavailable || sent.error().kind == ErrorKind::deadline_exceeded))
-      context.console.note(fmt::format("space: standard input was cut off: {} ({})", sent.error().message, sent.error().code));
-    if (!sent || end) co_return;  // the program closed its input or ended: like a pipe without a reader
-  }
-}
 
 asio::awaitable<void> post_quietly(Context& context, std::string target, json::object body) {
   (void)co_await context.api.send("POST", std::move(target), std::move(body));
@@ -179,13 +138,14 @@ Task<std::optional<int>> show_event(Context& context, const http::SseEvent& even
   co_return std::optional<int>();
 }
 
-Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt) {
+Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt,
+                      std::shared_ptr<asio::signal_set> signals) {
   const bool stdin_open = !options.no_stdin && (options.tty || stdin_is_piped());
   CO_TRY(json::object body, command_body(options, stdin_open));
   const std::string commands = TargetBuilder("/v1/sandboxes").segment(sandbox).segment("commands").str();
 
   // Before the command exists, so that no Ctrl-C is lost in between.
-  auto signals = std::make_shared<asio::signal_set>(context.executor, SIGINT, SIGTERM, SIGHUP);
+  if (!signals) signals = std::make_shared<asio::signal_set>(context.executor, SIGINT, SIGTERM, SIGHUP);
   if (options.tty) signals->add(SIGWINCH);
   CO_TRY(const json::object created, co_await context.api.send("POST", commands, std::move(body)));
 
@@ -198,7 +158,7 @@ Task<int> run_command(Context& context, std::string sandbox, CommandOptions opti
 
   std::optional<RawTerminal> raw;
   if (options.tty) raw.emplace();
-  bool reading = false;
+  std::shared_ptr<StandardInput> input;
   Result<int> outcome = kOwnError;
   for (;;) {
     auto event = co_await session->stream->next();
@@ -206,7 +166,10 @@ Task<int> run_command(Context& context, std::string sandbox, CommandOptions opti
       if (!event) outcome = tl::unexpected(event.error());
       break;
     }
-    if (stdin_open && !std::exchange(reading, true)) spawn(context.executor, pump_stdin(context, session));
+    if (stdin_open && !input) {
+      input = std::make_shared<StandardInput>(context, session->target + "/stdin");
+      input->start();
+    }
     auto shown = co_await show_event(context, **event);
     if (!shown) {  // nobody takes the output any more
       co_await kill_quietly(context, session->target);
@@ -216,8 +179,7 @@ Task<int> run_command(Context& context, std::string sandbox, CommandOptions opti
     if (*shown) outcome = **shown;
   }
   session->over = true;
-  const std::uint64_t one = 1;
-  (void)!::write(session->stop.get(), &one, sizeof one);
+  if (input) input->stop();
   signals->cancel();
   raw.reset();
   if (session->interrupts > 0 && (on_interrupt == OnInterrupt::kill || session->interrupts > 1)) co_return kInterrupted;

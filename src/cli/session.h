@@ -1,6 +1,8 @@
 // One command in a sandbox as the terminal sees it: output live, input when there is any, signals, and its exit status.
 #pragma once
 
+#include <boost/asio/signal_set.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +25,10 @@ struct CommandOptions {
 // What Ctrl-C (INT, TERM, HUP to us) does: end the command at once, or hand the signal on and end it at the second.
 enum class OnInterrupt { kill, forward };
 
-// Returns its status: the exit code, 128 + signal, or kTimedOut; kInterrupted after a kill by Ctrl-C.
-Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt);
+// Returns its status: the exit code, 128 + signal, or kTimedOut; kInterrupted after a kill by Ctrl-C. `signals` is a set of INT, TERM
+// and HUP that the caller has had since before, with what came meanwhile; nullptr: one of its own.
+Task<int> run_command(Context& context, std::string sandbox, CommandOptions options, OnInterrupt on_interrupt,
+                      std::shared_ptr<asio::signal_set> signals = nullptr);
 
 Result<json::object> env_object(const std::vector<std::string>& pairs);
 

@@ -1,15 +1,19 @@
 """The `space` command as people and scripts use it."""
 
+import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
-from space_server import BINARY, ServerTest
+from space_server import BINARY, ServerTest, SpaceServer
 
-BUDGET_S = 120
+BUDGET_S = 240
 
 
 class CommandLine(ServerTest):
@@ -34,6 +38,8 @@ class CommandLine(ServerTest):
 
     def test_run_takes_piped_input(self):
         self.assertEqual(self.assertDone(self.cli("run", "wc", "-c", input=b"x" * 200_000)).strip(), "200000")
+        content = random.Random(1).randbytes(5_000_000)
+        self.assertEqual(self.assertDone(self.cli("run", "sha256sum", input=content)).split()[0], hashlib.sha256(content).hexdigest())
 
     def test_run_hands_on_signals_limits_and_its_own_errors(self):
         self.assertDone(self.cli("run", "--shell", "kill -TERM $$"), 128 + 15)
@@ -81,9 +87,6 @@ class CommandLine(ServerTest):
             self.assertIn("signal 15", self.assertDone(self.cli("ps", sandbox.id)))
 
     def test_cp_moves_files_and_folders_both_ways(self):
-        import tempfile
-        from pathlib import Path
-
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
             tree = Path(here) / "tree"
             (tree / "inner" / "ümlaut dir").mkdir(parents=True)
@@ -103,10 +106,82 @@ class CommandLine(ServerTest):
             self.assertDone(self.cli("cp", f"{sandbox.id}:/no/such", here), 66)
             self.assertDone(self.cli("cp", here, here), 65)
 
-    def test_a_hostile_guest_cannot_write_outside_the_folder_that_cp_fills(self):
-        import tempfile
-        from pathlib import Path
+    def test_cp_keeps_names_and_links_of_any_bytes(self):
+        with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
+            sandbox.output("mkdir -p ~/raw && cd ~/raw && echo x > $'caf\\xe9' && ln -s $'caf\\xe9' link && ln -s plain $'l\\xef'")
+            self.assertDone(self.cli("cp", f"{sandbox.id}:/home/user/raw", f"{here}/raw"))
+            raw = os.fsencode(f"{here}/raw")
+            self.assertEqual(sorted(os.listdir(raw)), [b"caf\xe9", b"l\xef", b"link"])
+            self.assertEqual((os.readlink(raw + b"/link"), os.readlink(raw + b"/l\xef")), (b"caf\xe9", b"plain"))
+            self.assertEqual((Path(here) / "raw" / "link").read_text(), "x\n")
+            # JSON has no place for such bytes in a command, so these links are named and everything else goes on.
+            (Path(here) / "raw" / "good").symlink_to("plain")
+            done = self.cli("cp", f"{here}/raw", f"{sandbox.id}:/home/user/again")
+            self.assertDone(done, 1)
+            self.assertEqual(sandbox.output("cd ~/again && ls -A | wc -l && readlink good && cat caf*").split(), ["2", "plain", "x"])
+            for name in (rb"raw/link: ", rb"raw/l\xef: "):
+                self.assertIn(name, done.stderr)
 
+    def test_cp_into_a_sandbox_goes_on_after_what_fails(self):
+        with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
+            tree = Path(here) / "tree"
+            (tree / "inner").mkdir(parents=True)
+            for name in ("a", "inner/b", "taken", "z"):
+                (tree / name).write_text(name)
+            os.symlink(b"caf\xe9", tree / "link")
+            deep = tree / Path(*["d" * 200] * 18)  # a path that is short enough here and too long there
+            deep.mkdir(parents=True)
+            (deep / "file").write_text("never there")
+            into = "/home/user/" + "/".join(["p" * 200] * 3)
+            sandbox.output(f"mkdir -p {into}/tree/taken/folder")
+            done = self.cli("cp", str(tree), f"{sandbox.id}:{into}/")
+            self.assertDone(done, 1)
+            told = done.stderr.decode()
+            self.assertRegex(told, r"(?m)^space: \S*/tree/taken: .+ \(is_a_directory\)$")
+            self.assertRegex(told, r"(?m)^space: \S*/tree/link: .+ \(link_not_utf8\)$")
+            self.assertRegex(told, r"(?m)^space: \S*/tree/d[d/]+: .+ \(invalid_field\)$")
+            self.assertRegex(told, r"(?m)^space: 3 could not be copied; copied: 3 files, ")
+            self.assertEqual(sandbox.output(f"cd {into}/tree && cat a inner/b z && ls -d taken/folder"), "ainner/bz" + "taken/folder")
+            done = self.cli("--json", "cp", str(tree), f"{sandbox.id}:{into}/")
+            self.assertEqual((done.returncode, done.stderr), (1, b""))
+            result = json.loads(done.stdout)
+            self.assertEqual((result["files"], result["failed"]), (3, 3))
+            failures = {failure["code"]: failure for failure in result["failures"]}
+            self.assertEqual(set(failures), {"is_a_directory", "link_not_utf8", "invalid_field"})
+            self.assertEqual(failures["is_a_directory"]["path"], str(tree / "taken"))
+            for failure in result["failures"]:
+                self.assertTrue(failure["message"] and failure["next"], failure)
+
+    def test_cp_out_of_a_sandbox_goes_on_after_what_fails(self):
+        with tempfile.TemporaryDirectory() as here, self.api.create() as sandbox:
+            sandbox.output("mkdir -p ~/out/closed ~/out/open && cd ~/out && echo a > a && echo b > b && echo c > closed/c && echo d > open/d && ln -s a link")
+            sandbox.output("cd /home/user/out && chown root b closed && chmod go= b closed", user="root")
+            done = self.cli("--json", "cp", f"{sandbox.id}:/home/user/out", here)
+            self.assertEqual((done.returncode, done.stderr), (1, b""))
+            result = json.loads(done.stdout)
+            self.assertEqual((result["files"], result["failed"]), (3, 2))
+            self.assertEqual(sorted((failure["path"], failure["code"]) for failure in result["failures"]),
+                             [("/home/user/out/b", "access_denied"), ("/home/user/out/closed", "access_denied")])
+            out = Path(here) / "out"
+            self.assertEqual(((out / "a").read_text(), (out / "open" / "d").read_text(), os.readlink(out / "link")), ("a\n", "d\n", "a"))
+            self.assertFalse((out / "b").exists())
+            told = self.cli("cp", f"{sandbox.id}:/home/user/out", f"{here}/again")
+            self.assertDone(told, 1)
+            self.assertRegex(told.stderr.decode(), r"(?m)^space: /home/user/out/b: .+ \(access_denied\)$")
+            # One file alone has the status of its own error.
+            self.assertDone(self.cli("cp", f"{sandbox.id}:/home/user/out/b", here), 77)
+
+    def test_cp_ends_with_its_sandbox(self):
+        with tempfile.TemporaryDirectory() as here, self.api.create() as sandbox:
+            sandbox.output("mkdir ~/many && cd ~/many && seq -f 'f%05g' 1 20000 | xargs touch")
+            process = self.start("cp", f"{sandbox.id}:/home/user/many", here)
+            self.server.wait_for(lambda: os.path.isdir(f"{here}/many") and os.listdir(f"{here}/many"), 60, "the first file")
+            self.api.delete(sandbox.id)
+            _, errors = process.communicate(timeout=60)
+            self.assertGreater(process.returncode, 1, errors)
+            self.assertLess(len(errors.splitlines()), 20, errors)
+
+    def test_a_hostile_guest_cannot_write_outside_the_folder_that_cp_fills(self):
         with self.api.create() as sandbox, tempfile.TemporaryDirectory() as here:
             sandbox.output("mkdir -p ~/trap/d && ln -s ../../escaped ~/trap/a-link && echo x > ~/trap/d/file && ln -s / ~/trap/root")
             (Path(here) / "into").mkdir()
@@ -199,6 +274,30 @@ class CommandLine(ServerTest):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
         self.assertIn("sandbox.running", kinds)
+
+
+class WhileTheSandboxIsMade(unittest.TestCase):
+    """On a server without bases, where the first create has to wait for one."""
+
+    def test_control_c_leaves_no_sandbox(self):
+        with tempfile.TemporaryDirectory() as bases:
+            os.chmod(bases, 0o755)
+            server = SpaceServer(pool_ready=0, pool_spawned=0, bases_dir=bases).start()
+            try:
+                for stop, memory in ((signal.SIGINT, "300"), (signal.SIGTERM, "320")):
+                    with self.subTest(stop.name):
+                        process = subprocess.Popen([BINARY, "run", "--memory", memory, "--shell", "echo started"], env=server.environment(),
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                        alive = lambda: [one for one in server.api.sandboxes() if one["state"] != "deleted"]
+                        (sandbox,) = server.wait_for(alive, 20, "its sandbox")
+                        self.assertEqual(sandbox["state"], "creating")
+                        process.send_signal(stop)
+                        out, errors = process.communicate(timeout=20)
+                        self.assertEqual((process.returncode, out), (130, b""), errors)
+                        self.assertIn(sandbox["id"].encode(), errors)
+                        server.wait_for(lambda: not alive(), 60, "no sandbox")
+            finally:
+                server.close()
 
 
 if __name__ == "__main__":
