@@ -43,6 +43,10 @@ TEST(Record, SurvivesTheRoundTrip) {
   EXPECT_EQ(back->env, r.env);
   EXPECT_EQ(back->mounts, r.mounts);
   EXPECT_EQ(back->state, SandboxState::running);
+  EXPECT_FALSE(back->unfrozen) << "as in every record of before";
+  SandboxRecord marked = r;
+  marked.unfrozen = true;
+  EXPECT_TRUE(decode_record(encode_record(marked))->unfrozen);
 }
 
 TEST(Record, RefusesWhatItDidNotWrite) {

@@ -112,8 +112,11 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
   if (paused && state == vmm::VmState::running) {
     // Cut off between a resume and its record, or the other way round: the record is what was promised.
     Spans unused(work.parts.clock);
-    if (auto stopped = co_await work.parts.machines.pause(sandbox->machine, unused); !stopped)
-      log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stopped.error()}});
+    const auto stood = co_await stand_still(work.parts.machines, sandbox->machine, unused);
+    if (!stood) log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stood.error()}});
+    sandbox->record.unfrozen = !stood || !*stood;
+    auto stored = co_await work.parts.disk.run([&] { return work.parts.records.update(sandbox->record); });
+    if (!stored) log::error("sandbox.record_stale", {{"sandbox", sandbox->record.id}, {"error", stored.error()}});
   } else if (!paused) {
     spawn(co_await asio::this_coro::executor, greet(work.parts.machines, sandbox));
   }

@@ -299,8 +299,11 @@ Task<Done> Sandboxes::pause(std::string id, std::string operation) {
   SandboxRecord changed = record;
   changed.state = next;
   changed.last_operation = operation;
-  auto done = co_await parts_.machines.pause(sandbox->machine, spans);
+  const auto stood = co_await stand_still(parts_.machines, sandbox->machine, spans);
+  Result<> done;
+  if (!stood) done = fail(stood.error());
   if (done) {
+    changed.unfrozen = !*stood;
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
   }
@@ -332,6 +335,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
   Spans spans(parts_.clock);
   SandboxRecord changed = record;
   changed.state = next;
+  changed.unfrozen = false;
   changed.last_operation = operation;
   {
     const Spans::Step step(spans, "record");

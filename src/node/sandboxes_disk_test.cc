@@ -177,6 +177,73 @@ TEST_F(SandboxesDisk, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoMan
   });
 }
 
+TEST_F(SandboxesDisk, AGuestThatDoesNotFreezeGetsNoCheckpointAndGoesOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    life.write("a");
+    const std::vector<std::string> disks = life.record().disks;
+    w.machines.failing_["freeze"] = 1;
+    const auto refused = co_await life.checkpoint();
+    EXPECT_EQ(refused.error().code, "guest_not_frozen");
+    EXPECT_EQ(refused.error().kind, ErrorKind::conflict);
+    EXPECT_FALSE(refused.error().next.empty());
+    EXPECT_EQ(life.record().state, SandboxState::running);
+    EXPECT_EQ(life.vm().state(), vmm::VmState::running);
+    EXPECT_TRUE(w.machines.frozen_.empty()) << "what had frozen goes on too";
+    EXPECT_EQ(w.vault->open("acme", life.last).error().code, "checkpoint_unknown");
+    EXPECT_EQ(life.record().disks, disks);
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->disks, disks);
+    EXPECT_EQ(life.files().size(), 2u) << "its record and its disk";
+    EXPECT_EQ(life.vm().discarded_, 1);
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+    EXPECT_EQ(life.content(), "a");
+    CreateRequest request = w.request();
+    request.checkpoint = life.last;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+  });
+}
+
+TEST_F(SandboxesDisk, OneThatWasPausedUnfrozenIsNotForkedBeforeItHasGoneOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    w.machines.failing_["freeze"] = 1;
+    EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p2")) << "it alone loses a little";
+    EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen");
+    EXPECT_EQ(life.record().state, SandboxState::paused);
+    w.machines.states_[life.record().vm] = vmm::VmState::paused;
+    w.restart();
+    EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen") << "a restart does not forget it";
+    EXPECT_TRUE(co_await w.sandboxes->resume(life.id, "r2"));
+    EXPECT_FALSE(w.records.sandboxes().value().at(0).record->unfrozen);
+    EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p3"));
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+  });
+}
+
+TEST_F(SandboxesDisk, OneThatWasSuspendedUnfrozenWakesAndIsNotForked) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    w.machines.failing_["freeze"] = 1;
+    const auto rests = co_await w.sandboxes->suspend(life.id, "s");
+    EXPECT_TRUE(rests) << describe(rests.error());
+    if (!rests) co_return;
+    CreateRequest request = w.request();
+    request.checkpoint = rests->record.saved;
+    EXPECT_EQ((co_await w.sandboxes->create(request)).error().code, "guest_not_frozen");
+    EXPECT_TRUE(w.machines.alive_.empty());
+    EXPECT_EQ(w.folders(), 1u);
+    const auto awake = co_await w.sandboxes->wake(life.id, "w");
+    EXPECT_TRUE(awake) << describe(awake.error());
+    EXPECT_FALSE(w.records.sandboxes().value().at(0).record->unfrozen);
+  });
+}
+
 TEST_F(SandboxesDisk, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

@@ -83,6 +83,10 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   changed.saved = new_id();
   changed.last_operation = operation;
 
+  if (ran) {
+    const auto frozen = co_await parts_.machines.freeze(sandbox->machine, spans);
+    changed.unfrozen = !frozen;
+  }
   Result<> done = co_await parts_.machines.capture_devices(sandbox->machine, false, spans);
   if (done) done = co_await parts_.machines.capture_pages(sandbox->machine, memory_bytes(record), *captured, spans);
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
@@ -90,6 +94,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     const Spans::Step step(spans, "store");
     const auto order = order_of(*sandbox, *base, changed.saved);
     order->kind = snapshot::CheckpointKind::suspend;
+    order->record.unfrozen = changed.unfrozen;
     auto draft = co_await gather(order, captured);
     if (draft)
       kept = co_await publish(order, std::move(*draft));
@@ -134,9 +139,11 @@ Task<Done> Sandboxes::stop(std::string id, std::string operation) {
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved.clear();
+  changed.unfrozen = false;
   changed.last_operation = operation;
   Result<> done;
-  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (ran)
+    if (const auto stood = co_await stand_still(parts_.machines, sandbox->machine, spans); !stood) done = fail(stood.error());
   if (done) {
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
@@ -211,6 +218,7 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
   }
   changed.vm = machine.id;
   changed.saved.clear();
+  changed.unfrozen = false;
   changed.end_reason.clear();
   changed.last_operation = std::move(operation);
   auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), restores, spans);
