@@ -142,7 +142,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Result<> back;
   if (ran) back = co_await parts_.machines.resume(sandbox->machine, spans);
   auto wake = [&]() -> Task<> {
-    if (ran && back) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
+    if (ran && back) back = co_await go_on(sandbox, spans);
     resting.reset();
     co_return back;
   };
@@ -397,7 +397,7 @@ Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord ch
     auto remove = [path]() -> Result<> { return remove_tree(path); };
     (void)co_await parts_.disk.run(remove);
     if (record.state == SandboxState::running && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.restore_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return done;
   }

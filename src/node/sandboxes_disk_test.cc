@@ -244,6 +244,56 @@ TEST_F(SandboxesDisk, OneThatWasSuspendedUnfrozenWakesAndIsNotForked) {
   });
 }
 
+// The record is there before the guest was told, so that a kill -9 between the two is met again at the next start.
+TEST_F(SandboxesDisk, AKillBetweenALoadAndItsWordToTheGuestIsMadeUpForOnce) {
+  run([](World& w) -> asio::awaitable<void> {
+    const auto stored = [&](const std::string& id) {
+      return decode_record(read_file(w.records.folder(id) / "record.json", 1 << 20).value()).value();
+    };
+    WholeLife life(w);
+    co_await life.begin();
+    EXPECT_FALSE(stored(life.id).loaded) << "it was made of its base";
+    EXPECT_TRUE(co_await life.checkpoint());
+    CreateRequest request = w.request();
+    request.checkpoint = life.last;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    EXPECT_TRUE(stored(request.id).loaded) << "before its guest was told";
+    EXPECT_TRUE(co_await w.sandboxes->suspend(life.id, "s"));
+    EXPECT_TRUE(co_await w.sandboxes->wake(life.id, "w"));
+    EXPECT_TRUE(stored(life.id).loaded);
+    EXPECT_TRUE(co_await w.sandboxes->create(w.request()));
+    for (const SandboxRecord& one : w.sandboxes->list()) {
+      const bool loaded = one.id == life.id || one.id == request.id;
+      EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded);
+      EXPECT_FALSE(one.loaded) << "it has been told";
+      SandboxRecord as_cut_off = one;
+      as_cut_off.loaded = loaded;
+      EXPECT_TRUE(w.records.update(as_cut_off));
+    }
+    for (const bool first : {true, false}) {
+      w.machines.identities_.clear();
+      w.restart();
+      EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+      co_await until([&] { return w.machines.identities_.size() == 3; });
+      for (const SandboxRecord& one : w.sandboxes->list()) {
+        const bool loaded = one.id == life.id || one.id == request.id;
+        EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded && first);
+      }
+      co_await until([&] { return !stored(life.id).loaded && !stored(request.id).loaded; });
+    }
+  });
+}
+
+TEST_F(SandboxesDisk, ARestartLongAfterALoadEndsNoConnections) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    EXPECT_TRUE(co_await w.sandboxes->suspend(life.id, "s"));
+    EXPECT_TRUE(co_await w.sandboxes->wake(life.id, "w"));
+    co_await until([&] { return !w.records.sandboxes().value().at(0).record->loaded; });
+  });
+}
+
 TEST_F(SandboxesDisk, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

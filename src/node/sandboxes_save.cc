@@ -111,7 +111,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
     (void)co_await parts_.disk.run(forget);
     if (ran && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.suspend_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
@@ -150,7 +150,7 @@ Task<Done> Sandboxes::stop(std::string id, std::string operation) {
   }
   if (!done) {
     if (ran && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.stop_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
@@ -235,6 +235,7 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
 Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans) {
   const SandboxRecord before = sandbox->record;
   const std::string vm = machine.id;
+  changed.loaded = loaded;
   {
     const Spans::Step step(spans, "record");
     auto stored = co_await store(changed);
@@ -257,9 +258,13 @@ Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord 
     (void)co_await give_up_machine(sandbox, false, spans);
     co_return fail(std::move(ran).error());
   }
-  Identity identity = identity_of(changed, loaded);
+  Identity identity = identity_of(changed);
   identity.names = sandbox->gateway_state;
   if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity, spans);
+  if (ran && loaded) {
+    changed.loaded = false;
+    told(sandbox);
+  }
   sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!ran) co_return fail(std::move(ran).error());
