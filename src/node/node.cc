@@ -196,7 +196,7 @@ class Node {
     TRY(auto store, snapshot::LocalBlobStore::open(folders_.node / "store", std::move(options)));
     for (const auto& [tenant, bytes] : config_.storage_quotas) store->set_quota(tenant, bytes);
     TRY(snapshot::ManifestKey key, snapshot::ManifestKey::open(folders_.node / "manifest.key"));
-    return std::make_unique<Vault>(std::move(store), std::move(key), freeze);
+    return std::make_unique<Vault>(std::move(store), std::move(key), freeze, folders_.node / "fetched");
   }
 
   Task<> open_driver() {

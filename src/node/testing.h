@@ -192,7 +192,8 @@ inline std::unique_ptr<Vault> vault_in(const std::filesystem::path& folder) {
   snapshot::LocalStoreOptions options;
   options.freeze = freeze;
   auto store = snapshot::LocalBlobStore::open(folder / "store", std::move(options)).value();
-  return std::make_unique<Vault>(std::move(store), snapshot::ManifestKey::open(folder / "manifest.key").value(), freeze);
+  return std::make_unique<Vault>(std::move(store), snapshot::ManifestKey::open(folder / "manifest.key").value(), freeze,
+                                 folder / "fetched");
 }
 
 inline std::shared_ptr<const tmpl::Base> base_named(const std::string& key) {
