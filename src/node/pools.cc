@@ -19,6 +19,10 @@ constexpr milliseconds kUnused{60'000};
 
 }  // namespace
 
+bool same_base(const tmpl::Release& a, const tmpl::Release& b) {
+  return a.digest == b.digest && a.image_digest == b.image_digest && a.kernel == b.kernel && a.initramfs == b.initramfs;
+}
+
 Pools::Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits)
     : executor_(executor), machines_(machines), limits_(limits), wake_(std::make_shared<Signal>(executor)) {
   if (limits_.spawned + limits_.ready == 0) return;
@@ -167,15 +171,29 @@ void Pools::give_back() {
 }
 
 asio::awaitable<void> Pools::forget(std::string template_digest) {
+  co_await drop([template_digest](const Kind& kind) { return kind.base->release.digest == template_digest; });
+}
+
+asio::awaitable<void> Pools::retain(std::vector<tmpl::Release> releases, std::uint64_t as_of) {
+  const auto is_old = [releases = std::move(releases), as_of](const Kind& kind) {
+    const auto leads = [&kind](const tmpl::Release& release) { return same_base(release, kind.base->release); };
+    return kind.last_use <= as_of && std::none_of(releases.begin(), releases.end(), leads);
+  };
+  co_await drop(is_old);
+}
+
+asio::awaitable<void> Pools::drop(std::function<bool(const Kind&)> which) {
   std::vector<Machine> left;
   for (auto it = kinds_.begin(); it != kinds_.end();) {
-    if (it->second.base->release.digest != template_digest) {
+    if (!which(it->second)) {
       ++it;
       continue;
     }
     for (auto* store : {&it->second.spawned, &it->second.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+    log::info("pool.kind_dropped", {{"base", it->first}, {"template", it->second.base->release.digest}});
     it = kinds_.erase(it);
   }
+  serve();  // who waits for one of them makes it
   co_await discard(std::move(left));
 }
 
