@@ -54,6 +54,7 @@ Pools::Kind& Pools::kind_of(const std::shared_ptr<const tmpl::Base>& base) {
     }
     found = kinds_.emplace(base->key, Kind{}).first;
     found->second.base = base;
+    found->second.number = ++kinds_made_;
     found->second.wanted = limits_.ready;
     found->second.counted_from = steady_clock::now();
   }
@@ -245,20 +246,20 @@ asio::awaitable<void> Pools::fill() {
     const bool ready = next->ready.size() + next->making < next->wanted;
     ++(ready ? next->making : next->spawning);
     ++fills_;
-    spawn(executor_, fill_one(next->base->key, ready, std::move(right)));
+    spawn(executor_, fill_one(next->base->key, next->number, ready, std::move(right)));
   }
   while (fills_ > 0) co_await wake->wait_for(kIdle);
   filling_ = false;
   wake->notify_all();
 }
 
-asio::awaitable<void> Pools::fill_one(std::string key, bool ready, Slot right) {
+asio::awaitable<void> Pools::fill_one(std::string key, std::uint64_t number, bool ready, Slot right) {
   Result<Machine> made = fail(ErrorKind::not_found, "template_gone", "its template is gone");
   if (kinds_.contains(key)) made = co_await make(key, ready);
   --fills_;
   const auto kind = kinds_.find(key);
   if (kind != kinds_.end()) {
-    --(ready ? kind->second.making : kind->second.spawning);
+    if (kind->second.number == number) --(ready ? kind->second.making : kind->second.spawning);
     kind->second.failed = !made;
   }
   if (!made && kind != kinds_.end() && !stopping_) {

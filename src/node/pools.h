@@ -85,6 +85,7 @@ class Pools {
  private:
   struct Kind {
     std::shared_ptr<const tmpl::Base> base;
+    std::uint64_t number = 0;  // one that gave way and came back is another: what was on its way into the first counts for that
     std::deque<Machine> spawned, ready;
     std::uint64_t hits = 0, misses = 0;
     std::uint64_t last_use = 0;
@@ -101,7 +102,7 @@ class Pools {
   void give_back();  // what was not needed for a while
   asio::awaitable<void> drop(std::function<bool(const Kind&)> which);
   asio::awaitable<void> fill();
-  asio::awaitable<void> fill_one(std::string key, bool ready, Slot slot);
+  asio::awaitable<void> fill_one(std::string key, std::uint64_t number, bool ready, Slot slot);
   std::optional<Taken> at_once(Kind& kind);
   Slot slot();
   void serve();  // those who wait, with what there is
@@ -128,7 +129,7 @@ class Pools {
     Pools* pools;
   };
   std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(Slots{0, this});
-  std::uint64_t uses_ = 0;
+  std::uint64_t uses_ = 0, kinds_made_ = 0;
   std::size_t foreground_ = 0;
   std::chrono::steady_clock::time_point waiting_since_{};
   bool stopping_ = false;

@@ -114,6 +114,26 @@ TEST_F(PoolsTest, TheLeastUsedKindGivesWay) {
   }(*this));
 }
 
+TEST_F(PoolsTest, AKindThatComesBackWhileOneIsMadeForItIsFilledFromThenOn) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    t.machines.step_ = milliseconds(20);
+    const PoolLimits limits{0, 1, 1, 0, 2};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
+    pools.keep(base);
+    co_await until([&] { return t.machines.busy_ == 1; });
+    pools.keep(base_named("b"));
+    co_await until([&] { return t.machines.busy_ == 2; });
+    pools.keep(base);
+    co_await until([&] { return pools.stats().at(0).ready >= 1; });
+    co_await sleep_for(milliseconds(300));  // nothing is on its way any more
+    while (co_await finds_one(pools, base)) {
+    }
+    co_await until([&] { return pools.stats().at(0).ready >= 1; });
+    co_await pools.drain();
+  }(*this));
+}
+
 TEST_F(PoolsTest, GivesWayToCreatesButDoesNotStarve) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     const PoolLimits limits{0, 4, 4};
