@@ -10,11 +10,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "wire/agent_protocol.h"
 
 namespace space::agent {
 namespace {
-
-constexpr auto kFreezeLimit = std::chrono::seconds(5);
 
 Result<> write_freeze(const Fd& folder, std::string_view value) {
   const Fd file(::openat(folder.get(), "cgroup.freeze", O_WRONLY | O_CLOEXEC));
@@ -46,7 +45,7 @@ Task<> UserGroup::freeze() {
   const int fd = ::openat(folder_.get(), "cgroup.events", O_RDONLY | O_CLOEXEC);
   if (fd < 0) co_return fail_errno(errno, "open cgroup.events");
   asio::posix::stream_descriptor events(executor_, fd);
-  const auto until = std::chrono::steady_clock::now() + kFreezeLimit;
+  const auto until = std::chrono::steady_clock::now() + wire::kFreezeLimit;
   while (!says_frozen(fd)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) co_return fail(ErrorKind::unavailable, "freeze_failed", "the processes did not stand still within 5 s");

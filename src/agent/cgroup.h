@@ -19,7 +19,7 @@ class UserGroup {
   Result<> open(const std::string& folder);         // "/sys/fs/cgroup/user"
   int descriptor() const { return folder_.get(); }  // -1 without a tree
 
-  // Returns when all of it stands still: unavailable/freeze_failed when that takes more than 5 s.
+  // Returns when all of it stands still: unavailable/freeze_failed when that takes more than wire::kFreezeLimit.
   Task<> freeze();
   Result<> thaw();
   bool frozen() const { return frozen_; }

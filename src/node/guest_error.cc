@@ -73,6 +73,11 @@ Error vm_gone() {
   return {ErrorKind::conflict, "sandbox_ended", "the sandbox's virtual machine has ended", "delete it and create another one"};
 }
 
+Error guest_not_frozen(std::string_view next) {
+  return {ErrorKind::conflict, "guest_not_frozen",
+          "the sandbox's processes did not stand still: two that go on from there would draw the same random numbers", std::string(next)};
+}
+
 Error reader_gone() { return {ErrorKind::cancelled, "client_gone", "the client has closed the connection", {}}; }
 
 Error guest_error(const Error& error, std::string_view doing) {

@@ -17,6 +17,10 @@ Error agent_not_answering(std::string_view doing, std::string_view why);
 // The VM is not there any more.
 Error vm_gone();
 
+// Users' processes that did not stand still: of what is saved so nothing may go on twice, since two of it would draw the same random
+// numbers. `next`: what to do.
+Error guest_not_frozen(std::string_view next);
+
 // The client of a stream has closed its connection; ends the handler, tells nobody.
 Error reader_gone();
 

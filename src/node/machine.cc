@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kInitLimit = seconds(30);  // twenty guests that begin at once on two cores, without hardware virtualisation
-constexpr milliseconds kFreezeLimit = seconds(2);
+constexpr milliseconds kFreezeLimit = wire::kFreezeLimit + seconds(1);
 constexpr milliseconds kWarmLimit = seconds(30);
 constexpr milliseconds kBootLimit = seconds(180);  // some seconds; much more on a host that is busy
 constexpr milliseconds kBootTry = seconds(2);
@@ -148,7 +148,6 @@ class RealMachines : public Machines {
 
   Task<> capture_devices(Machine& machine, bool disk, Spans& spans) override {
     const bool runs = machine.vm->state() == vmm::VmState::running;
-    if (runs) co_await freeze(machine, spans);
     const Spans::Step step(spans, runs ? "pause" : "devices");
     auto saved = co_await machine.vm->save_devices(disk);
     if (machine.vm->state() == vmm::VmState::paused) shares_.leave(machine.id);
@@ -205,8 +204,15 @@ class RealMachines : public Machines {
     co_return co_await ask_agent(machine, machine.agent->init(init), kInitLimit, "take its identity");
   }
 
+  Task<> freeze(Machine& machine, Spans& spans) override {
+    const Spans::Step step(spans, "freeze");
+    auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
+    if (frozen || frozen.error().code == "sandbox_ended") co_return frozen;
+    log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
+    co_return fail(guest_not_frozen("end what hangs in it on a disk or a mount (state D in ps), or wait for that, and try again"));
+  }
+
   Task<> pause(Machine& machine, Spans& spans) override {
-    co_await freeze(machine, spans);
     Spans::Step step(spans, "pause");
     auto paused = co_await machine.vm->pause();
     if (paused) shares_.leave(machine.id);
@@ -248,13 +254,6 @@ class RealMachines : public Machines {
   }
 
  private:
-  // A guest that does not freeze is paused all the same: it alone loses, by seeing an old clock for a moment.
-  static asio::awaitable<void> freeze(Machine& machine, Spans& spans) {
-    const Spans::Step step(spans, "freeze");
-    auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
-    if (!frozen) log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
-  }
-
   static Task<> run(std::shared_ptr<vmm::Vm> vm, Spans& spans) {
     if (vm->state() == vmm::VmState::running) co_return Result<>{};
     const Spans::Step step(spans, "resume");
@@ -357,6 +356,12 @@ class RealMachines : public Machines {
 };
 
 }  // namespace
+
+Task<bool> stand_still(Machines& machines, Machine& machine, Spans& spans) {
+  const auto frozen = co_await machines.freeze(machine, spans);
+  CO_TRY_VOID(co_await machines.pause(machine, spans));
+  co_return frozen.has_value();
+}
 
 asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm) {
   (void)co_await vm->set_cpu_weight(wire::kWholeCpuWeight);  // an error is the next step's to find

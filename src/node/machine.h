@@ -101,8 +101,9 @@ class Machines {
   virtual Task<> load_saved(Machine& machine, std::uint64_t memory_bytes, SavedState state, Spans& spans) = 0;  // waiting → paused
   virtual Task<> boot(Machine& machine, Spans& spans) = 0;  // waiting → running, its agent answers
   // Capturing, in three steps so that the guest stands still for the least time. The first is for any time before the second, and good
-  // until the guest runs again. The second does what pause() does, where it runs, and saves its devices; it is paused from there on. With
-  // `disk`, vmm::Vm::save_devices' own: the prepared generation of its disk goes on top meanwhile, and vm->switch_disk() tells of that.
+  // until the guest runs again. The second does what pause() does, where it runs, and saves its devices; it is paused from there on;
+  // whoever wants it frozen asks for that before. With `disk`, vmm::Vm::save_devices' own: the prepared generation of its disk goes on top
+  // meanwhile, and vm->switch_disk() tells of that.
   virtual Task<Capture> prepare_capture(Machine& machine, std::uint64_t memory_bytes, Spans& spans) = 0;
   virtual Task<> capture_devices(Machine& machine, bool disk, Spans& spans) = 0;
   // Reads pages after the devices: saving those may still write to the guest's memory. The VMM has no part in it.
@@ -113,7 +114,10 @@ class Machines {
   virtual Task<> resume(Machine& machine, Spans& spans) = 0;
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
-  virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // freezes the guest's processes first, when its agent answers
+  // The guest's users' processes stand still when this returns, until the next activate(). conflict/guest_not_frozen when they do not, or
+  // nobody says so: some of them may, and the VM goes on.
+  virtual Task<> freeze(Machine& machine, Spans& spans) = 0;
+  virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // the vCPUs alone: see stand_still()
   // The guest writes what it holds in memory to its disk, as before a power switch, in `limit` at most; one that was paused is so again
   // afterwards. What a guest that does not answer had not written is missing where somebody boots from that disk.
   virtual asio::awaitable<void> flush(Machine& /*machine*/, std::chrono::milliseconds /*limit*/, Spans& /*spans*/) { co_return; }
@@ -125,6 +129,10 @@ class Machines {
   // Process, namespace, cgroup, pool folder: nothing is left on success. On an error it is tried again in the background.
   virtual Task<> destroy(Machine machine) = 0;
 };
+
+// Freezes and pauses. False where its users' processes ran until the pause, as those of a guest whose agent does not answer. It may go on
+// from there once, and lose little: they see an old clock for a moment. Twice it may not (guest_not_frozen).
+Task<bool> stand_still(Machines& machines, Machine& machine, Spans& spans);
 
 // It was made ahead, at a small weight; from here on somebody waits for it.
 asio::awaitable<void> hurry(std::shared_ptr<vmm::Vm> vm);

@@ -18,6 +18,7 @@
 #include "node/lineages.h"
 #include "node/machine.h"
 #include "node/mounts.h"
+#include "node/pool_templates.h"
 #include "node/ports.h"
 #include "node/publish.h"
 #include "node/privileges.h"
@@ -134,6 +135,9 @@ class Node {
     const auto mounts = std::make_shared<Mounts>(executor_, *sandboxes_, events_);
     routes.mounts = mounts.get();
     http::Router router;
+    const auto list = [this] { return disk_.run([this] { return templates_.list(); }); };
+    const auto pool_templates = std::make_shared<PoolTemplates>(executor_, *pools_, *bases_, list, config_.pool_templates);
+    routes.pool_templates = pool_templates.get();
     router.use(peer_check(config_.api_uid));
     add_node_routes(router, routes);
     add_publish_routes(router, routes);
@@ -168,12 +172,13 @@ class Node {
     spawn(executor_, take_snapshots(*sandboxes_, stopping_));
     if (gateway_) spawn(executor_, watch_lineages(*gateway_, *sandboxes_, *vault_, disk_));
     spawn(executor_, sweep_leftovers(recovered.leftovers, records_, disk_, *driver_));
-    for (const std::string& reference : config_.pool_templates) spawn(executor_, fill_pool(reference));
+    spawn(executor_, pool_templates->keep());
 
     co_await asked_to_stop();
     stopping_ = true;
     log::info("node.stopping");
     mounts->stop();
+    pool_templates->stop();
     pools_->stop();
     co_await images_->stop();
     co_await server.stop(kStopGrace);
@@ -197,7 +202,7 @@ class Node {
     TRY(auto store, snapshot::LocalBlobStore::open(folders_.node / "store", std::move(options)));
     for (const auto& [tenant, bytes] : config_.storage_quotas) store->set_quota(tenant, bytes);
     TRY(snapshot::ManifestKey key, snapshot::ManifestKey::open(folders_.node / "manifest.key"));
-    return std::make_unique<Vault>(std::move(store), std::move(key), freeze);
+    return std::make_unique<Vault>(std::move(store), std::move(key), freeze, folders_.node / "fetched");
   }
 
   Task<> open_driver() {
@@ -236,20 +241,6 @@ class Node {
     const RetentionSettings rules{config_.keep_checkpoints, std::int64_t{config_.keep_checkpoints_days} * 86'400'000};
     auto work = [this, kept, rules]() -> Result<> { return retire(*vault_, rules, kept, system_clock().wall_ms()), Result<>{}; };
     (void)co_await disk_.run(work);
-  }
-
-  // Makes the base ahead of its first use as well. Without the template there is nothing to do yet.
-  asio::awaitable<void> fill_pool(std::string reference) {
-    auto release = co_await bases_->resolve(reference);
-    if (!release) {
-      log::info("pool.no_template", {{"template", reference}});
-      co_return;
-    }
-    auto base = co_await bases_->base(*release, WantedSize{});
-    if (base)
-      pools_->keep(*base);
-    else
-      log::warn("pool.no_base", {{"template", reference}, {"error", base.error()}});
   }
 
   asio::awaitable<void> asked_to_stop() {

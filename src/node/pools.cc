@@ -19,6 +19,10 @@ constexpr milliseconds kUnused{60'000};
 
 }  // namespace
 
+bool same_base(const tmpl::Release& a, const tmpl::Release& b) {
+  return a.digest == b.digest && a.image_digest == b.image_digest && a.kernel == b.kernel && a.initramfs == b.initramfs;
+}
+
 Pools::Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits)
     : executor_(executor), machines_(machines), limits_(limits), wake_(std::make_shared<Signal>(executor)) {
   if (limits_.spawned + limits_.ready == 0) return;
@@ -50,6 +54,7 @@ Pools::Kind& Pools::kind_of(const std::shared_ptr<const tmpl::Base>& base) {
     }
     found = kinds_.emplace(base->key, Kind{}).first;
     found->second.base = base;
+    found->second.number = ++kinds_made_;
     found->second.wanted = limits_.ready;
     found->second.counted_from = steady_clock::now();
   }
@@ -167,15 +172,29 @@ void Pools::give_back() {
 }
 
 asio::awaitable<void> Pools::forget(std::string template_digest) {
+  co_await drop([template_digest](const Kind& kind) { return kind.base->release.digest == template_digest; });
+}
+
+asio::awaitable<void> Pools::retain(std::vector<tmpl::Release> releases, std::uint64_t as_of) {
+  const auto is_old = [releases = std::move(releases), as_of](const Kind& kind) {
+    const auto leads = [&kind](const tmpl::Release& release) { return same_base(release, kind.base->release); };
+    return kind.last_use <= as_of && std::none_of(releases.begin(), releases.end(), leads);
+  };
+  co_await drop(is_old);
+}
+
+asio::awaitable<void> Pools::drop(std::function<bool(const Kind&)> which) {
   std::vector<Machine> left;
   for (auto it = kinds_.begin(); it != kinds_.end();) {
-    if (it->second.base->release.digest != template_digest) {
+    if (!which(it->second)) {
       ++it;
       continue;
     }
     for (auto* store : {&it->second.spawned, &it->second.ready}) std::move(store->begin(), store->end(), std::back_inserter(left));
+    log::info("pool.kind_dropped", {{"base", it->first}, {"template", it->second.base->release.digest}});
     it = kinds_.erase(it);
   }
+  serve();  // who waits for one of them makes it
   co_await discard(std::move(left));
 }
 
@@ -227,20 +246,20 @@ asio::awaitable<void> Pools::fill() {
     const bool ready = next->ready.size() + next->making < next->wanted;
     ++(ready ? next->making : next->spawning);
     ++fills_;
-    spawn(executor_, fill_one(next->base->key, ready, std::move(right)));
+    spawn(executor_, fill_one(next->base->key, next->number, ready, std::move(right)));
   }
   while (fills_ > 0) co_await wake->wait_for(kIdle);
   filling_ = false;
   wake->notify_all();
 }
 
-asio::awaitable<void> Pools::fill_one(std::string key, bool ready, Slot right) {
+asio::awaitable<void> Pools::fill_one(std::string key, std::uint64_t number, bool ready, Slot right) {
   Result<Machine> made = fail(ErrorKind::not_found, "template_gone", "its template is gone");
   if (kinds_.contains(key)) made = co_await make(key, ready);
   --fills_;
   const auto kind = kinds_.find(key);
   if (kind != kinds_.end()) {
-    --(ready ? kind->second.making : kind->second.spawning);
+    if (kind->second.number == number) --(ready ? kind->second.making : kind->second.spawning);
     kind->second.failed = !made;
   }
   if (!made && kind != kinds_.end() && !stopping_) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -39,6 +40,9 @@ struct PoolStats {
   std::uint64_t hits = 0, misses = 0;  // of takes; a hit is a ready one when ready ones are kept, else a spawned one
 };
 
+// Whether a create gets the same base of both, at the same size.
+bool same_base(const tmpl::Release& a, const tmpl::Release& b);
+
 class Pools {
  public:
   Pools(asio::any_io_executor executor, Machines& machines, PoolLimits limits);
@@ -56,6 +60,10 @@ class Pools {
   asio::awaitable<Taken> take(std::shared_ptr<const tmpl::Base> base);
   void keep(const std::shared_ptr<const tmpl::Base>& base);   // fill its stores from now on
   asio::awaitable<void> forget(std::string template_digest);  // its template is gone
+  // Gives back kinds whose base a create by none of `releases` would get. `as_of`: uses() before those were read; what was used since
+  // stays.
+  asio::awaitable<void> retain(std::vector<tmpl::Release> releases, std::uint64_t as_of);
+  std::uint64_t uses() const { return uses_; }
   std::vector<PoolStats> stats() const;
 
   // While one exists, nothing new is begun in the background.
@@ -77,6 +85,7 @@ class Pools {
  private:
   struct Kind {
     std::shared_ptr<const tmpl::Base> base;
+    std::uint64_t number = 0;  // one that gave way and came back is another: what was on its way into the first counts for that
     std::deque<Machine> spawned, ready;
     std::uint64_t hits = 0, misses = 0;
     std::uint64_t last_use = 0;
@@ -91,8 +100,9 @@ class Pools {
   Kind* hungriest();
   void raise(Kind& kind);
   void give_back();  // what was not needed for a while
+  asio::awaitable<void> drop(std::function<bool(const Kind&)> which);
   asio::awaitable<void> fill();
-  asio::awaitable<void> fill_one(std::string key, bool ready, Slot slot);
+  asio::awaitable<void> fill_one(std::string key, std::uint64_t number, bool ready, Slot slot);
   std::optional<Taken> at_once(Kind& kind);
   Slot slot();
   void serve();  // those who wait, with what there is
@@ -119,7 +129,7 @@ class Pools {
     Pools* pools;
   };
   std::shared_ptr<Slots> slots_ = std::make_shared<Slots>(Slots{0, this});
-  std::uint64_t uses_ = 0;
+  std::uint64_t uses_ = 0, kinds_made_ = 0;
   std::size_t foreground_ = 0;
   std::chrono::steady_clock::time_point waiting_since_{};
   bool stopping_ = false;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
+#include "node/pool_templates.h"
 #include "node/testing.h"
 
 namespace space::node {
@@ -112,6 +114,26 @@ TEST_F(PoolsTest, TheLeastUsedKindGivesWay) {
   }(*this));
 }
 
+TEST_F(PoolsTest, AKindThatComesBackWhileOneIsMadeForItIsFilledFromThenOn) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    t.machines.step_ = milliseconds(20);
+    const PoolLimits limits{0, 1, 1, 0, 2};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const auto base = base_named("a");
+    pools.keep(base);
+    co_await until([&] { return t.machines.busy_ == 1; });
+    pools.keep(base_named("b"));
+    co_await until([&] { return t.machines.busy_ == 2; });
+    pools.keep(base);
+    co_await until([&] { return pools.stats().at(0).ready >= 1; });
+    co_await sleep_for(milliseconds(300));  // nothing is on its way any more
+    while (co_await finds_one(pools, base)) {
+    }
+    co_await until([&] { return pools.stats().at(0).ready >= 1; });
+    co_await pools.drain();
+  }(*this));
+}
+
 TEST_F(PoolsTest, GivesWayToCreatesButDoesNotStarve) {
   run([](PoolsTest& t) -> asio::awaitable<void> {
     const PoolLimits limits{0, 4, 4};
@@ -198,6 +220,90 @@ TEST_F(PoolsTest, AFailureIsTriedAgainLaterAndStopsNothing) {
     pools.keep(base_named("a"));
     co_await until([&] { return t.machines.failing_["spawn"] == 0; });
     co_await until([&] { return pools.stats().at(0).spawned == 1; });
+    co_await pools.drain();
+    EXPECT_TRUE(t.machines.alive_.empty());
+  }(*this));
+}
+
+// One name, of which the test says what it leads to.
+class MovingTag : public BaseSource {
+ public:
+  Task<tmpl::Release> resolve(const std::string&) override {
+    if (!now) co_return fail(ErrorKind::not_found, "template_not_found", "as the test wants it");
+    co_return now->release;
+  }
+  Task<std::shared_ptr<const tmpl::Base>> base(const tmpl::Release&, const WantedSize&) override {
+    ++made;
+    co_return now;
+  }
+  std::shared_ptr<const tmpl::Base> now;
+  int made = 0;
+};
+
+std::set<std::string> full_kinds(const Pools& pools, std::size_t ready) {
+  std::set<std::string> digests;
+  for (const PoolStats& kind : pools.stats())
+    if (kind.ready == ready) digests.insert(kind.template_digest);
+  return digests;
+}
+
+TEST_F(PoolsTest, ANewReleaseIsReadyBeforeItIsAskedForAndTheOldOneGoes) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    const PoolLimits limits{0, 2, 4};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    MovingTag tag;
+    const auto other = base_named("other");
+    const PoolTemplates::Listing list = [&]() -> Task<std::vector<tmpl::Release>> {
+      std::vector<tmpl::Release> all{other->release};
+      if (tag.now) all.push_back(tag.now->release);
+      co_return all;
+    };
+    const auto templates = std::make_shared<PoolTemplates>(t.loop.get_executor(), pools, tag, list, std::vector<std::string>{"base"});
+    pools.keep(other);  // by a create; another name leads to it
+    spawn(t.loop.get_executor(), templates->keep());
+    co_await until([&] { return full_kinds(pools, 2) == std::set<std::string>{"sha256:other"}; });
+    const std::set<std::string> before = t.machines.alive_;
+    for (const char* key : {"a", "b"}) {
+      tag.now = base_named(key);
+      templates->look();
+      const std::set<std::string> wanted{std::string("sha256:") + key, "sha256:other"};
+      co_await until([&] { return full_kinds(pools, 2) == wanted && pools.stats().size() == 2; });
+      co_await until([&] { return t.machines.alive_.size() == 4; });
+      EXPECT_TRUE(std::includes(t.machines.alive_.begin(), t.machines.alive_.end(), before.begin(), before.end()))
+          << "what another name leads to is left alone";
+    }
+    // The same files under another kernel are another base; what did not move is not made again.
+    auto kernel = std::make_shared<tmpl::Base>();
+    kernel->key = "b under another kernel";
+    kernel->release = tag.now->release;
+    kernel->release.kernel = "vmlinux-2";
+    tag.now = kernel;
+    templates->look();
+    co_await until([&] { return tag.made == 3 && full_kinds(pools, 2).size() == 2 && t.machines.alive_.size() == 4; });
+    for (int i = 0; i < 3; ++i) {
+      templates->look();
+      co_await sleep_for(milliseconds(20));
+    }
+    EXPECT_EQ(tag.made, 3);
+    tag.now = nullptr;
+    templates->look();
+    co_await until([&] { return pools.stats().size() == 1 && t.machines.alive_ == before; });
+    templates->stop();
+    co_await pools.drain();
+    EXPECT_TRUE(t.machines.alive_.empty());
+  }(*this));
+}
+
+TEST_F(PoolsTest, WhatWasUsedSinceTheNamesWereReadStays) {
+  run([](PoolsTest& t) -> asio::awaitable<void> {
+    const PoolLimits limits{0, 1, 4};
+    Pools pools(t.loop.get_executor(), t.machines, limits);
+    const std::uint64_t as_of = pools.uses();
+    pools.keep(base_named("a"));  // of a release that came behind the listing
+    co_await pools.retain({}, as_of);
+    EXPECT_EQ(pools.stats().size(), 1u);
+    co_await pools.retain({}, pools.uses());
+    EXPECT_TRUE(pools.stats().empty());
     co_await pools.drain();
     EXPECT_TRUE(t.machines.alive_.empty());
   }(*this));

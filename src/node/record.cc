@@ -79,6 +79,8 @@ std::string encode_record(const SandboxRecord& r) {
     for (const VolumeMount& mount : r.mounts) mounts.push_back(json::object{{"volume", mount.volume}, {"path", mount.path}});
   }
   if (!r.kept.empty()) o["kept"] = r.kept;
+  if (r.loaded) o["loaded"] = true;
+  if (r.unfrozen) o["unfrozen"] = true;
   return json::serialize(o) + "\n";
 }
 
@@ -132,6 +134,8 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   if (in.has("disks")) r.disks = in.texts("disks", kMostLayers, 64);
   r.booted = in.boolean("booted", false);
   r.saved = in.text("saved", 0, 40, "");
+  r.loaded = in.boolean("loaded", false);
+  r.unfrozen = in.boolean("unfrozen", false);
   r.checkpoint = in.text("checkpoint", 0, 40, "");
   r.origin = in.text("origin", 0, 40, "");
   r.lineage = in.text("lineage", 0, 40, "");

@@ -58,6 +58,8 @@ struct SandboxRecord {
   std::vector<std::string> disks{"disk.qcow2"};
   bool booted = false;          // started from its disk: its memory stands over nothing, not over the base's
   std::string saved;            // while suspended: the manifest in the store that it comes back from
+  bool loaded = false;          // its VM was loaded, and its guest has not been told yet (Identity::loaded)
+  bool unfrozen = false;        // paused or suspended while its users' processes ran (stand_still): nothing is forked from there
   std::string checkpoint;       // the last one that it was saved to, or made from; "" for none
   std::string origin;           // the checkpoint that it was made from; "" for none
   std::string lineage;          // the id of the first sandbox of its family; "" for itself

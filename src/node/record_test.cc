@@ -45,6 +45,11 @@ TEST(Record, SurvivesTheRoundTrip) {
   EXPECT_EQ(back->mounts, r.mounts);
   EXPECT_EQ(back->state, SandboxState::running);
   EXPECT_EQ(back->kept, r.kept);
+  EXPECT_FALSE(back->loaded || back->unfrozen) << "as in every record of before";
+  SandboxRecord marked = r;
+  marked.loaded = marked.unfrozen = true;
+  const auto same = decode_record(encode_record(marked));
+  EXPECT_TRUE(same && same->loaded && same->unfrozen);
 }
 
 TEST(Record, OneOfAnEarlierVersionKeepsNothingForTheStore) {

@@ -79,15 +79,19 @@ asio::awaitable<void> put_back_ended(Work& work, SandboxRecord record, std::stri
 
 // Goes on after the node has begun to serve: a guest that does not answer holds up nobody. It stays all the same, since its
 // sandbox is alive and its owner can delete it.
-asio::awaitable<void> greet(Machines& machines, std::shared_ptr<Sandbox> sandbox) {
+asio::awaitable<void> greet(Sandboxes::Parts parts, std::shared_ptr<Sandbox> sandbox) {
   const auto turn = co_await sandbox->strand.enter();
   if (sandbox->removing || sandbox->record.state != SandboxState::running) co_return;
   const SandboxRecord& record = sandbox->record;
   Spans unused(system_clock());
-  Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage};
+  Identity identity{record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage, record.loaded};
   identity.names = sandbox->gateway_state;
-  auto greeted = co_await machines.activate(sandbox->machine, identity, unused);
+  auto greeted = co_await parts.machines.activate(sandbox->machine, identity, unused);
   if (!greeted) log::warn("recovery.agent_silent", {{"sandbox", record.id}, {"error", greeted.error()}});
+  if (!greeted || !record.loaded) co_return;
+  sandbox->record.loaded = false;
+  auto stored = co_await parts.disk.run([&] { return parts.records.update(record); });
+  if (!stored) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", stored.error()}});
 }
 
 asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
@@ -112,10 +116,13 @@ asio::awaitable<void> adopt(Work& work, SandboxRecord record) {
   if (paused && state == vmm::VmState::running) {
     // Cut off between a resume and its record, or the other way round: the record is what was promised.
     Spans unused(work.parts.clock);
-    if (auto stopped = co_await work.parts.machines.pause(sandbox->machine, unused); !stopped)
-      log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stopped.error()}});
+    const auto stood = co_await stand_still(work.parts.machines, sandbox->machine, unused);
+    if (!stood) log::warn("recovery.pause_failed", {{"sandbox", sandbox->record.id}, {"error", stood.error()}});
+    sandbox->record.unfrozen = !stood || !*stood;
+    auto stored = co_await work.parts.disk.run([&] { return work.parts.records.update(sandbox->record); });
+    if (!stored) log::error("sandbox.record_stale", {{"sandbox", sandbox->record.id}, {"error", stored.error()}});
   } else if (!paused) {
-    spawn(co_await asio::this_coro::executor, greet(work.parts.machines, sandbox));
+    spawn(co_await asio::this_coro::executor, greet(work.parts, sandbox));
   }
   log::info("recovery.adopted", {{"sandbox", sandbox->record.id}, {"vm", sandbox->record.vm}, {"state", to_string(sandbox->record.state)}});
   ++work.counts.adopted;

@@ -2,7 +2,8 @@
 //
 //   found                                          becomes
 //   record `running`, its VM alive                 adopted; resumed when its vCPUs stood still; its agent gets its identity again,
-//                                                  which also thaws what a cut-off pause had frozen
+//                                                  which also thaws what a cut-off pause had frozen, and ends old connections where
+//                                                  a load was cut off before it
 //   record `paused`, its VM alive                  adopted, stays paused
 //   record `running` or `paused`, no VM            `ended` (vmm_gone)
 //   record `suspended` or `stopped`                the same; a VM of it that was left goes, and what of the store nobody needs

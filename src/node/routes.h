@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "http/router.h"
 #include "node/mounts.h"
+#include "node/pool_templates.h"
 #include "node/publish.h"
 #include "node/sandboxes.h"
 #include "node/tokens.h"
@@ -30,6 +31,7 @@ struct RouteParts {  // all outlive the router
   std::chrono::milliseconds agent_patience = std::chrono::seconds(10);  // for one of the agent's small answers
   BaseSource* bases = nullptr;                                          // of templates, to be told about
   Mounts* mounts = nullptr;                                             // of volumes
+  PoolTemplates* pool_templates = nullptr;                              // to be told of names that moved
   Publisher* publisher = nullptr;                                       // without: nothing is published (tests of other things)
 };
 

@@ -113,6 +113,7 @@ Task<> delete_template(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY_VOID(co_await parts.disk.run([&] { return parts.templates.remove(reference); }));
   const auto left = co_await parts.disk.run([&] { return parts.templates.resolve(release.digest); });
   if (!left) co_await parts.pools.forget(release.digest);
+  if (parts.pool_templates) parts.pool_templates->look();
   log::info("template.removed", {{"reference", reference}, {"digest", release.digest}});
   co_return co_await exchange.reply(http::json_response(200, "{}"));
 }

@@ -57,6 +57,7 @@ Task<> publish_template(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, 256 << 10));
   CO_TRY(Publisher::Order order, read_order(body));
   CO_TRY(const tmpl::Release release, co_await parts.publisher->publish(std::move(order)));
+  if (parts.pool_templates) parts.pool_templates->look();
   json::object answer{{"name", release.name}, {"tag", release.tag}, {"digest", release.digest}};
   co_return co_await reply_json(exchange, 200, std::move(answer));
 }

@@ -15,6 +15,7 @@ using std::chrono::hours;
 
 constexpr std::size_t kDeletedRemembered = 10'000;
 constexpr int kMostPooledTries = 3;
+constexpr std::chrono::seconds kTellLater{1};
 
 Error overtaken() {
   return {ErrorKind::conflict, "sandbox_deleted", "the sandbox was deleted before its create had finished", "create another one"};
@@ -27,10 +28,32 @@ std::string new_machine_id() {
   return hex_encode(bytes);
 }
 
+asio::awaitable<void> store_later(const RecordStore& records, BlockingPool& disk, std::weak_ptr<Sandbox> weak) {
+  co_await sleep_for(kTellLater);
+  const auto sandbox = weak.lock();
+  if (!sandbox) co_return;
+  const auto turn = co_await sandbox->strand.enter();
+  if (sandbox->gone || sandbox->removing) co_return;
+  auto stored = co_await disk.run([&] { return records.update(sandbox->record); });
+  if (!stored) log::error("sandbox.record_stale", {{"sandbox", sandbox->record.id}, {"error", stored.error()}});
+}
+
 }  // namespace
 
-Identity Sandboxes::identity_of(const SandboxRecord& record, bool loaded) {
-  return {record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage, loaded};
+Identity Sandboxes::identity_of(const SandboxRecord& record) {
+  return {record.id, record.hostname, record.machine_id, record.env, record.epoch, record.tenant, record.lineage, record.loaded};
+}
+
+Task<> Sandboxes::go_on(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
+  const Identity identity = identity_of(sandbox->record);
+  auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
+  if (done) sandbox->record.loaded = false;
+  co_return done;
+}
+
+void Sandboxes::told(const std::shared_ptr<Sandbox>& sandbox) {
+  sandbox->record.loaded = false;
+  spawn(executor_, store_later(parts_.records, parts_.disk, sandbox));
 }
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Parts parts, std::size_t most)
@@ -200,7 +223,8 @@ Task<> Sandboxes::start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& sp
   SandboxRecord published = sandbox->record;
   CO_TRY(published.state, next_state(published.state, SandboxEvent::created));
   published.create_spans = spans.list();
-  Identity identity = identity_of(published, loaded);
+  published.loaded = loaded;
+  Identity identity = identity_of(published);
   identity.names = sandbox->gateway_state;
   auto write = [](Parts& parts, const SandboxRecord& record, Spans& steps) -> Task<> {
     const Spans::Step step(steps, "record");
@@ -208,6 +232,7 @@ Task<> Sandboxes::start(std::shared_ptr<Sandbox> sandbox, bool loaded, Spans& sp
   };
   auto [written, activated] = co_await (write(parts_, published, spans) && parts_.machines.activate(sandbox->machine, identity, spans));
   if (!activated) co_return fail(std::move(activated).error());
+  if (written && loaded) told(sandbox);
   co_return std::move(written);
 }
 
@@ -300,14 +325,17 @@ Task<Done> Sandboxes::pause(std::string id, std::string operation) {
   SandboxRecord changed = record;
   changed.state = next;
   changed.last_operation = operation;
-  auto done = co_await parts_.machines.pause(sandbox->machine, spans);
+  const auto stood = co_await stand_still(parts_.machines, sandbox->machine, spans);
+  Result<> done;
+  if (!stood) done = fail(stood.error());
   if (done) {
+    changed.unfrozen = !*stood;
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
   }
   if (!done) {
     // Old state or new state, nothing between: the guest runs again and thaws.
-    if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+    if (auto back = co_await go_on(sandbox, spans); !back)
       log::warn("sandbox.pause_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
@@ -333,6 +361,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
   Spans spans(parts_.clock);
   SandboxRecord changed = record;
   changed.state = next;
+  changed.unfrozen = false;
   changed.last_operation = operation;
   {
     const Spans::Step step(spans, "record");
@@ -341,6 +370,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
   Identity identity = identity_of(changed);
   identity.names = sandbox->gateway_state;
   auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
+  if (done) changed.loaded = false;
   // vCPUs that run make it running, whatever its agent says: that is the truth, and a delete or a pause is still possible.
   if (!done && sandbox->machine.vm->state() != vmm::VmState::running) {
     if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", back.error()}});

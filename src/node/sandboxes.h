@@ -193,7 +193,12 @@ class Sandboxes {
   void forget(const std::shared_ptr<Sandbox>& sandbox);
   void remember_deleted(const std::string& id);
 
-  static Identity identity_of(const SandboxRecord& record, bool loaded = false);
+  static Identity identity_of(const SandboxRecord& record);
+  // activate() as its record says; what that has told its guest is not told again.
+  Task<> go_on(std::shared_ptr<Sandbox> sandbox, Spans& spans);
+  // Its guest was told that it was loaded, and its record on the disk does not say so yet: that follows a little later, when nobody waits
+  // for this disk.
+  void told(const std::shared_ptr<Sandbox>& sandbox);
 
   asio::any_io_executor executor_;
   Parts parts_;

@@ -119,6 +119,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   if (record.checkpoint == checkpoint && record.last_operation == operation) co_return Done{record, {}};
   CO_TRY(const SandboxState next, next_state(record.state, SandboxEvent::checkpoint));
   const bool ran = record.state == SandboxState::running;
+  if (record.unfrozen) co_return fail(guest_not_frozen("resume it, and try again"));
   Spans spans(parts_.clock);
   CO_TRY(const bool whole, co_await was_kept(sandbox, operation, checkpoint));
   if (whole) co_return Done{record, {}};
@@ -141,7 +142,7 @@ Task<Done> Sandboxes::checkpoint(std::string id, std::string operation, std::str
   Result<> back;
   if (ran) back = co_await parts_.machines.resume(sandbox->machine, spans);
   auto wake = [&]() -> Task<> {
-    if (ran && back) back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans);
+    if (ran && back) back = co_await go_on(sandbox, spans);
     resting.reset();
     co_return back;
   };
@@ -300,6 +301,8 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
 // The guest stands still from here on, when it ran.
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order,
                                      std::shared_ptr<Capture> captured, Spans& spans) {
+  // What did not freeze is no checkpoint: forks of it would run users' processes before their kernels have random state of their own.
+  if (sandbox->record.state == SandboxState::running) CO_TRY_VOID(co_await parts_.machines.freeze(sandbox->machine, spans));
   CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, true, spans));
   // The one is read by node alone, the other done by the VMM alone.
   auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);
@@ -333,6 +336,7 @@ Task<Done> Sandboxes::restore(std::string id, std::string operation, std::string
   if (from->manifest.sandbox != id) co_return fail(other_sandbox());
   changed.checkpoint = checkpoint;
   changed.epoch = record.epoch + 1;
+  changed.unfrozen = false;
   changed.last_operation = operation;
   if (!from->manifest.memory) co_return co_await restore_disk(sandbox, std::move(changed), from, spans);
   CO_TRY(const BasePtr base, co_await base_of(from->record));
@@ -386,14 +390,14 @@ Task<Done> Sandboxes::replace(std::shared_ptr<Sandbox> sandbox, SandboxRecord ch
   const auto folder = parts_.records.folder(id), path = folder / generation;
   const Resting resting(*sandbox);
   if (record.state == SandboxState::running)
-    if (auto paused = co_await parts_.machines.pause(sandbox->machine, spans); !paused)
-      log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", paused.error()}});
+    if (const auto stood = co_await stand_still(parts_.machines, sandbox->machine, spans); !stood)
+      log::warn("sandbox.pause_failed", {{"sandbox", id}, {"error", stood.error()}});
   auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), loaded, spans);
   if (!done && sandbox->record.epoch == record.epoch) {
     auto remove = [path]() -> Result<> { return remove_tree(path); };
     (void)co_await parts_.disk.run(remove);
     if (record.state == SandboxState::running && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.restore_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return done;
   }
@@ -418,6 +422,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   auto open = [this, tenant, checkpoint] { return parts_.vault.open(tenant, checkpoint); };
   CO_TRY(Checkpoint opened, co_await parts_.disk.run(open));
   const auto from = std::make_shared<const Checkpoint>(std::move(opened));
+  if (from->record.unfrozen && from->manifest.memory) co_return fail(guest_not_frozen("wake the sandbox that it is of, and fork that"));
   record.lineage = from->manifest.lineage;  // from here on its authority is in use, whatever becomes of the checkpoint
   CO_TRY(const BasePtr base, co_await base_of(from->record));
   const bool boots = !from->manifest.memory;  // of a disk alone

@@ -177,6 +177,123 @@ TEST_F(SandboxesDisk, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoMan
   });
 }
 
+TEST_F(SandboxesDisk, AGuestThatDoesNotFreezeGetsNoCheckpointAndGoesOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    life.write("a");
+    const std::vector<std::string> disks = life.record().disks;
+    w.machines.failing_["freeze"] = 1;
+    const auto refused = co_await life.checkpoint();
+    EXPECT_EQ(refused.error().code, "guest_not_frozen");
+    EXPECT_EQ(refused.error().kind, ErrorKind::conflict);
+    EXPECT_FALSE(refused.error().next.empty());
+    EXPECT_EQ(life.record().state, SandboxState::running);
+    EXPECT_EQ(life.vm().state(), vmm::VmState::running);
+    EXPECT_TRUE(w.machines.frozen_.empty()) << "what had frozen goes on too";
+    EXPECT_EQ(w.vault->open("acme", life.last).error().code, "checkpoint_unknown");
+    EXPECT_EQ(life.record().disks, disks);
+    EXPECT_EQ(w.records.sandboxes().value().at(0).record->disks, disks);
+    EXPECT_EQ(life.files().size(), 2u) << "its record and its disk";
+    EXPECT_EQ(life.vm().discarded_, 1);
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+    EXPECT_EQ(life.content(), "a");
+    CreateRequest request = w.request();
+    request.checkpoint = life.last;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+  });
+}
+
+TEST_F(SandboxesDisk, OneThatWasPausedUnfrozenIsNotForkedBeforeItHasGoneOn) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    w.machines.failing_["freeze"] = 1;
+    EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p2")) << "it alone loses a little";
+    EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen");
+    EXPECT_EQ(life.record().state, SandboxState::paused);
+    w.machines.states_[life.record().vm] = vmm::VmState::paused;
+    w.restart();
+    EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+    EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen") << "a restart does not forget it";
+    EXPECT_TRUE(co_await w.sandboxes->resume(life.id, "r2"));
+    EXPECT_FALSE(w.records.sandboxes().value().at(0).record->unfrozen);
+    EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p3"));
+    const auto done = co_await life.checkpoint();
+    EXPECT_TRUE(done) << describe(done.error());
+  });
+}
+
+TEST_F(SandboxesDisk, OneThatWasSuspendedUnfrozenWakesAndIsNotForked) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    w.machines.failing_["freeze"] = 1;
+    const auto rests = co_await w.sandboxes->suspend(life.id, "s");
+    EXPECT_TRUE(rests) << describe(rests.error());
+    if (!rests) co_return;
+    CreateRequest request = w.request();
+    request.checkpoint = rests->record.saved;
+    EXPECT_EQ((co_await w.sandboxes->create(request)).error().code, "guest_not_frozen");
+    EXPECT_TRUE(w.machines.alive_.empty());
+    EXPECT_EQ(w.folders(), 1u);
+    const auto awake = co_await w.sandboxes->wake(life.id, "w");
+    EXPECT_TRUE(awake) << describe(awake.error());
+    EXPECT_FALSE(w.records.sandboxes().value().at(0).record->unfrozen);
+  });
+}
+
+// The record is there before the guest was told, so that a kill -9 between the two is met again at the next start.
+TEST_F(SandboxesDisk, AKillBetweenALoadAndItsWordToTheGuestIsMadeUpForOnce) {
+  run([](World& w) -> asio::awaitable<void> {
+    const auto stored = [&](const std::string& id) {
+      return decode_record(read_file(w.records.folder(id) / "record.json", 1 << 20).value()).value();
+    };
+    WholeLife life(w);
+    co_await life.begin();
+    EXPECT_FALSE(stored(life.id).loaded) << "it was made of its base";
+    EXPECT_TRUE(co_await life.checkpoint());
+    CreateRequest request = w.request();
+    request.checkpoint = life.last;
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+    EXPECT_TRUE(stored(request.id).loaded) << "before its guest was told";
+    EXPECT_TRUE(co_await w.sandboxes->suspend(life.id, "s"));
+    EXPECT_TRUE(co_await w.sandboxes->wake(life.id, "w"));
+    EXPECT_TRUE(stored(life.id).loaded);
+    EXPECT_TRUE(co_await w.sandboxes->create(w.request()));
+    for (const SandboxRecord& one : w.sandboxes->list()) {
+      const bool loaded = one.id == life.id || one.id == request.id;
+      EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded);
+      EXPECT_FALSE(one.loaded) << "it has been told";
+      SandboxRecord as_cut_off = one;
+      as_cut_off.loaded = loaded;
+      EXPECT_TRUE(w.records.update(as_cut_off));
+    }
+    for (const bool first : {true, false}) {
+      w.machines.identities_.clear();
+      w.restart();
+      EXPECT_TRUE(co_await recover(*w.sandboxes, *w.parts, w.driver));
+      co_await until([&] { return w.machines.identities_.size() == 3; });
+      for (const SandboxRecord& one : w.sandboxes->list()) {
+        const bool loaded = one.id == life.id || one.id == request.id;
+        EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded && first);
+      }
+      co_await until([&] { return !stored(life.id).loaded && !stored(request.id).loaded; });
+    }
+  });
+}
+
+TEST_F(SandboxesDisk, ARestartLongAfterALoadEndsNoConnections) {
+  run([](World& w) -> asio::awaitable<void> {
+    WholeLife life(w);
+    co_await life.begin();
+    EXPECT_TRUE(co_await w.sandboxes->suspend(life.id, "s"));
+    EXPECT_TRUE(co_await w.sandboxes->wake(life.id, "w"));
+    co_await until([&] { return !w.records.sandboxes().value().at(0).record->loaded; });
+  });
+}
+
 TEST_F(SandboxesDisk, WhatAFailedSnapshotLeftGoesIntoTheNextOne) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);

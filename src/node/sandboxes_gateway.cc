@@ -44,6 +44,7 @@ asio::awaitable<void> Sandboxes::introduce_again(std::string vm) {
   Identity identity = identity_of(sandbox->record);
   identity.names = sandbox->gateway_state;
   auto told = co_await parts_.machines.activate(sandbox->machine, identity, unused);
+  if (told) sandbox->record.loaded = false;
   if (told)
     log::info("sandbox.introduced_again", {{"sandbox", sandbox->record.id}});
   else

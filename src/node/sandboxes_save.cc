@@ -83,6 +83,10 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
   changed.saved = new_id();
   changed.last_operation = operation;
 
+  if (ran) {
+    const auto frozen = co_await parts_.machines.freeze(sandbox->machine, spans);
+    changed.unfrozen = !frozen;
+  }
   Result<> done = co_await parts_.machines.capture_devices(sandbox->machine, false, spans);
   if (done) done = co_await parts_.machines.capture_pages(sandbox->machine, memory_bytes(record), *captured, spans);
   Result<Vault::Kept> kept = fail(ErrorKind::internal, "not_kept", "");
@@ -90,6 +94,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     const Spans::Step step(spans, "store");
     const auto order = order_of(*sandbox, *base, changed.saved);
     order->kind = snapshot::CheckpointKind::suspend;
+    order->record.unfrozen = changed.unfrozen;
     auto draft = co_await gather(order, captured);
     if (draft)
       kept = co_await publish(order, std::move(*draft));
@@ -106,7 +111,7 @@ Task<Done> Sandboxes::suspend(std::string id, std::string operation) {
     auto forget = [this, tenant, saved] { return parts_.vault.forget(tenant, saved); };
     (void)co_await parts_.disk.run(forget);
     if (ran && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.suspend_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
@@ -134,16 +139,18 @@ Task<Done> Sandboxes::stop(std::string id, std::string operation) {
   SandboxRecord changed = record;
   changed.state = next;
   changed.saved.clear();
+  changed.unfrozen = false;
   changed.last_operation = operation;
   Result<> done;
-  if (ran) done = co_await parts_.machines.pause(sandbox->machine, spans);
+  if (ran)
+    if (const auto stood = co_await stand_still(parts_.machines, sandbox->machine, spans); !stood) done = fail(stood.error());
   if (done) {
     const Spans::Step step(spans, "record");
     done = co_await store(changed);
   }
   if (!done) {
     if (ran && !sandbox->vmm_gone)
-      if (auto back = co_await parts_.machines.activate(sandbox->machine, identity_of(record), spans); !back)
+      if (auto back = co_await go_on(sandbox, spans); !back)
         log::warn("sandbox.stop_undo_failed", {{"sandbox", id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
@@ -211,6 +218,7 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
   }
   changed.vm = machine.id;
   changed.saved.clear();
+  changed.unfrozen = false;
   changed.end_reason.clear();
   changed.last_operation = std::move(operation);
   auto done = co_await take_over(sandbox, std::move(changed), std::move(machine), restores, spans);
@@ -227,6 +235,7 @@ Task<Done> Sandboxes::come_back(Entered in, std::string operation, SandboxEvent 
 Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord changed, Machine machine, bool loaded, Spans& spans) {
   const SandboxRecord before = sandbox->record;
   const std::string vm = machine.id;
+  changed.loaded = loaded;
   {
     const Spans::Step step(spans, "record");
     auto stored = co_await store(changed);
@@ -249,9 +258,13 @@ Task<Done> Sandboxes::take_over(std::shared_ptr<Sandbox> sandbox, SandboxRecord 
     (void)co_await give_up_machine(sandbox, false, spans);
     co_return fail(std::move(ran).error());
   }
-  Identity identity = identity_of(changed, loaded);
+  Identity identity = identity_of(changed);
   identity.names = sandbox->gateway_state;
   if (ran) ran = co_await parts_.machines.activate(sandbox->machine, identity, spans);
+  if (ran && loaded) {
+    changed.loaded = false;
+    told(sandbox);
+  }
   sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!ran) co_return fail(std::move(ran).error());

@@ -107,7 +107,15 @@ class FakeMachines : public Machines {
   Task<> warm(Machine& machine) override { co_return co_await step("warm", machine, vmm::VmState::paused); }
   Task<> activate(Machine& machine, const Identity& identity, Spans&) override {
     CO_TRY_VOID(co_await step("activate", machine, vmm::VmState::running));
+    frozen_.erase(machine.id);
     identities_[machine.id] = identity;
+    co_return Result<>{};
+  }
+  // One that fails has frozen some.
+  Task<> freeze(Machine& machine, Spans&) override {
+    co_await sleep_for(step_);
+    frozen_.insert(machine.id);
+    if (auto wrong = fault("freeze"); !wrong) co_return fail(guest_not_frozen("as the test wants it"));
     co_return Result<>{};
   }
   Task<> pause(Machine& machine, Spans&) override { co_return co_await step("pause", machine, vmm::VmState::paused); }
@@ -144,6 +152,7 @@ class FakeMachines : public Machines {
   }
 
   std::set<std::string> alive_;
+  std::set<std::string> frozen_;  // VMs in which at least some processes stand still
   std::map<std::string, Identity> identities_;
   std::map<std::string, vmm::VmState> states_;  // what an adoption finds
   std::map<std::string, int> failing_;          // step → how many times
@@ -183,7 +192,8 @@ inline std::unique_ptr<Vault> vault_in(const std::filesystem::path& folder) {
   snapshot::LocalStoreOptions options;
   options.freeze = freeze;
   auto store = snapshot::LocalBlobStore::open(folder / "store", std::move(options)).value();
-  return std::make_unique<Vault>(std::move(store), snapshot::ManifestKey::open(folder / "manifest.key").value(), freeze);
+  return std::make_unique<Vault>(std::move(store), snapshot::ManifestKey::open(folder / "manifest.key").value(), freeze,
+                                 folder / "fetched");
 }
 
 inline std::shared_ptr<const tmpl::Base> base_named(const std::string& key) {

@@ -213,7 +213,7 @@ void Vault::collect() {
 Result<std::vector<Fd>> Vault::layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers) {
   std::vector<Fd> files;
   for (const snapshot::BlobRef& layer : layers) {
-    TRY(Fd file, store_->descriptor(tenant, layer));
+    TRY(Fd file, files_.open(tenant, layer));
     files.push_back(std::move(file));
   }
   return files;

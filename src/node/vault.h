@@ -13,6 +13,7 @@
 
 #include "node/machine.h"
 #include "node/record.h"
+#include "snapshot/blob_files.h"
 #include "snapshot/manifest.h"
 
 namespace space::node {
@@ -25,8 +26,9 @@ struct Checkpoint {
 
 class Vault {
  public:
-  Vault(std::unique_ptr<snapshot::BlobStore> store, snapshot::ManifestKey key, snapshot::FreezeFile freeze)
-      : store_(std::move(store)), key_(std::move(key)), freeze_(std::move(freeze)) {}
+  // `fetched`: the folder for copies of disks that a store elsewhere has; this object's alone, and made when it is first needed.
+  Vault(std::unique_ptr<snapshot::BlobStore> store, snapshot::ManifestKey key, snapshot::FreezeFile freeze, std::filesystem::path fetched)
+      : store_(std::move(store)), key_(std::move(key)), freeze_(std::move(freeze)), files_(*store_, std::move(fetched), kMostFetched) {}
 
   struct Order {
     snapshot::CheckpointKind kind = snapshot::CheckpointKind::checkpoint;
@@ -73,7 +75,8 @@ class Vault {
   Result<std::vector<std::shared_ptr<const Checkpoint>>> everything();  // of every tenant; fails when one cannot be read
   Result<std::vector<std::string>> tenants() { return store_->tenants(); }
   Result<> forget(const std::string& tenant, const std::string& id);
-  Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);  // read-only
+  // Read-only; fetched first where the store is elsewhere.
+  Result<std::vector<Fd>> layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);
   // Reads layers of a disk against their names, each once in the life of this process and not those that it kept itself: a bit that
   // turned on the way is found before a guest works on it, or a merge gives it a new name. Some 0.7 s a GB. blob_corrupt, blob_truncated.
   Result<> check_layers(const std::string& tenant, const std::vector<snapshot::BlobRef>& layers);
@@ -98,6 +101,7 @@ class Vault {
 
  private:
   static constexpr std::uint64_t kLeastRoom = 1 << 20;
+  static constexpr std::uint64_t kMostFetched = std::uint64_t{16} << 30;  // bytes of copies that nobody may need any more
   Result<Fd> open_to_freeze(const std::filesystem::path& path);
   void remember_sound(const std::string& tenant, const snapshot::BlobRef& layer);
   Result<> freeze(const Order& order, snapshot::Lease& lease, Kept& kept);  // layers and own_bytes of `kept`
@@ -105,6 +109,7 @@ class Vault {
   std::unique_ptr<snapshot::BlobStore> store_;
   snapshot::ManifestKey key_;
   snapshot::FreezeFile freeze_;
+  snapshot::BlobFiles files_;
   std::atomic<bool> grown_{true};
   std::atomic<std::uint64_t> forgotten_{0};
   std::atomic<bool> garbage_{true};  // an earlier process may have left some

@@ -7,42 +7,13 @@
 namespace space::snapshot {
 namespace {
 
-// A store whose bytes lie on another machine: it counts what is read from it.
-class Remote : public BlobStore {
- public:
-  explicit Remote(BlobStore& real) : real_(real) {}
-  Result<std::unique_ptr<Lease>> lease(const std::string& t, Durable d) override { return real_.lease(t, d); }
-  Result<std::unique_ptr<BlobWriter>> create(Lease& l) override { return real_.create(l); }
-  Result<BlobRef> put_file(Lease& l, const Fd& f, const FreezeFile& z) override { return real_.put_file(l, f, z); }
-  Result<> get(const std::string& t, const BlobRef& b, std::uint64_t at, std::span<std::byte> out) override {
-    read += out.size();
-    return real_.get(t, b, at, out);
-  }
-  Result<std::optional<std::uint64_t>> has(const std::string& t, const std::string& d) override { return real_.has(t, d); }
-  Result<std::vector<BlobRef>> list(const std::string& t) override { return real_.list(t); }
-  Result<std::unique_ptr<Sweep>> sweep(const std::string& t) override { return real_.sweep(t); }
-  Result<Fd> descriptor(const std::string&, const BlobRef&) override { return fail(ErrorKind::unsupported, "blob_remote", "elsewhere"); }
-  Result<> publish(Lease& l, const std::string& i, std::string_view x) override { return real_.publish(l, i, x); }
-  Result<std::string> manifest(const std::string& t, const std::string& i) override { return real_.manifest(t, i); }
-  Result<std::vector<std::string>> manifests(const std::string& t) override { return real_.manifests(t); }
-  Result<> withdraw(const std::string& t, const std::string& i) override { return real_.withdraw(t, i); }
-  Result<std::vector<std::string>> tenants() override { return real_.tenants(); }
-  Result<std::uint64_t> used(const std::string& t) override { return real_.used(t); }
-  Result<> room(const std::string& t, std::uint64_t bytes) override { return real_.room(t, bytes); }
-
-  std::uint64_t read = 0;
-
- private:
-  BlobStore& real_;
-};
-
 class BlobFileTest : public StoreTest {
  protected:
   BlobFileTest() : remote_(*store_) {}
   std::filesystem::path folder() const { return dir_.path() / "cache"; }
   BlobRef put(unsigned seed) { return put_bytes(*store_, *store_->lease("acme").value(), noise_page(seed)).value(); }
   static std::string content(const Fd& file) { return read_fd(file, 1 << 20).value(); }
-  Remote remote_;
+  RemoteStore remote_;
 };
 
 TEST_F(BlobFileTest, AreOpenedInTheStoreOrFetchedOnce) {

@@ -2,6 +2,7 @@
 // process's events travel. The agent is hostile: every limit here is checked by the reader.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,8 @@ namespace space::wire {
 
 inline constexpr std::uint16_t kAgentPort = 49983;
 inline constexpr int kAgentProtocol = 1;
+// How long the agent waits for users' processes to stand still. Who asks waits a little longer, so that the agent's own word comes first.
+inline constexpr std::chrono::seconds kFreezeLimit{5};
 
 // The same addresses in every sandbox, so that a loaded guest needs no new configuration.
 inline constexpr const char* kGuestAddress = "10.0.0.2";       // /30
