@@ -43,6 +43,7 @@ std::string log_line(const json::object& e) {
   if (!text_of(e, "method").empty()) what = text_of(e, "method") + " " + what + text_of(e, "path");
   std::string why = text_of(e, "reason");
   if (why.empty() && !text_of(e, "rule").empty()) why = "rule " + text_of(e, "rule");
+  if (number_of(e, "count") > 1) why += fmt::format("{}({} of them)", why.empty() ? "" : " ", number_of(e, "count"));
   return fmt::format("{} {} {:<10} {:<7} {}  {}", printable(text_of(e, "time")), printable(text_of(e, "sandbox")),
                      printable(text_of(e, "kind")), printable(text_of(e, "verdict")), printable(what), printable(why));
 }

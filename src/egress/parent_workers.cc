@@ -117,11 +117,7 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
     const ParentSandbox* sandbox = find(text_at(event->get_object(), "sandbox"));
     if (!sandbox || sandbox->tenant != tenant) return;
     json::object copy = event->get_object();
-    figures_.decided(text_at(copy, "kind"), text_at(copy, "verdict"));
-    if (const auto* unreported = body.if_contains("unreported"); unreported && unreported->is_int64() && unreported->get_int64() > 0) {
-      copy["unreported"] = *unreported;
-      figures_.unreported(static_cast<std::uint64_t>(unreported->get_int64()));
-    }
+    figures_.decided(copy);
     return audit_.append(tenant, std::move(copy));
   }
   ParentSandbox* sandbox = find(text_at(body, "sandbox"));

@@ -11,6 +11,18 @@ BUDGET_S = 240
 
 TOOLS = RULES + [{"id": name, "name": f"{name}.test", "methods": ["GET", "HEAD"]} for name in ("pip", "npm", "git", "apt")]
 
+FLOOD = r'''
+import socket, struct, sys
+server = next(l.split()[1] for l in open("/etc/resolv.conf") if l.startswith("nameserver"))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2); s.connect((server, 53)); answered = 0
+for i in range(int(sys.argv[1])):
+    name = b"".join(bytes([len(l)]) + l for l in (b"n%d" % i, b"flood", b"test")) + b"\0"
+    s.send(struct.pack(">6H", i, 256, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1))
+    try: answered += bool(s.recv(512))
+    except TimeoutError: pass
+print(answered, flush=True)
+'''
+
 
 class Egress(EgressTest):
     policy = {"mode": "allowlist", "rules": TOOLS}
@@ -140,6 +152,24 @@ class Egress(EgressTest):
         self.assertIn(b"evil.test", ran.stdout)
         ran = self.cli("--json", "egress", "log", self.sandbox.id)
         self.assertTrue(all(json.loads(line)["sandbox"] == self.sandbox.id for line in ran.stdout.splitlines()))
+
+    def test_a_flood_of_refused_names_hides_no_allowed_request(self):
+        with self.api.create(egress={"policy": self.policy}) as other:
+            other.write("/home/user/flood.py", FLOOD.encode())
+            flood = other.start("python3 flood.py 2000 && curl -sS -m 30 http://allowed.test/in-the-flood").in_background()
+            self.assertIn(b"shared", other.run("sleep 0.3; curl -sS -m 30 http://allowed.test/beside-the-flood").stdout)
+            ran = flood.wait(120)
+            self.assertIn(b"shared", ran.stdout, ran.stderr)
+            answered = int(ran.stdout.split()[0])
+            self.assertGreater(answered, 1000, "the control: it was a flood")
+
+            def refused():
+                return sum(e.get("count", 1) for e in self.log(other) if (e["kind"], e["verdict"]) == ("dns", "deny"))
+
+            self.server.wait_for(lambda: refused() >= answered, 10, "every refusal to be counted")
+            shown = self.cli("egress", "log", other.id).stdout
+            self.assertIn(b"GET allowed.test:80/in-the-flood", shown)
+            self.assertIn(b"GET allowed.test:80/beside-the-flood", shown)
 
     def test_what_is_no_policy_is_refused_whole(self):
         before = self.api.ok("GET", f"{self.sandbox.path}/egress")
