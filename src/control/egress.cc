@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/encoding.h"
 #include "base/log.h"
@@ -22,7 +23,17 @@ http::ClientOptions options() {
   return out;
 }
 
+// What the gateway knows of a sandbox, for reconcile().
+struct Known {
+  std::int64_t generation = 0;
+  std::vector<std::string> changes;  // that nobody here will bring to their end
+};
+
 std::string sandbox_target(const std::string& sandbox) { return "/sandboxes/" + percent_encode(sandbox); }
+
+std::string change_target(const std::string& sandbox, const std::string& change) {
+  return sandbox_target(sandbox) + "/changes/" + percent_encode(change);
+}
 
 Result<json::object> document_of(const EgressSettings& settings) {
   TRY(json::object body, parse_json_object(settings.document, 8 << 20));
@@ -68,8 +79,29 @@ Task<> Egress::check(std::string document) {
   co_return Result<>();
 }
 
-Task<> Egress::put(EgressSettings settings) {
-  CO_TRY(const json::object body, document_of(settings));
+Task<std::unique_ptr<PolicyChange>> Egress::announce(std::string sandbox) {
+  auto change = std::make_unique<PolicyChange>(under_way_, new_id());
+  CO_TRY_VOID(co_await ask("PUT", change_target(sandbox, change->id())));
+  co_return change;
+}
+
+Task<> Egress::conclude(EgressSettings settings, std::string change) {
+  std::string sandbox = settings.sandbox;
+  std::vector<std::string> settles{change};
+  auto done = co_await put(std::move(settings), std::move(settles));
+  if (done || done.error().code != "stale_generation") co_return done;
+  co_await withdraw(std::move(sandbox), std::move(change));  // a later change is in force
+  co_return Result<>();
+}
+
+asio::awaitable<void> Egress::withdraw(std::string sandbox, std::string change) {
+  const auto done = co_await ask("DELETE", change_target(sandbox, change));
+  if (!done) log::warn("egress.change_not_withdrawn", {{"sandbox", sandbox}, {"error", done.error()}});
+}
+
+Task<> Egress::put(EgressSettings settings, std::vector<std::string> settles) {
+  CO_TRY(json::object body, document_of(settings));
+  if (!settles.empty()) body["settles"] = json::array(settles.begin(), settles.end());
   CO_TRY_VOID(co_await ask("PUT", sandbox_target(settings.sandbox), json::serialize(body)));
   co_return Result<>();
 }
@@ -82,9 +114,7 @@ Task<> Egress::remove(std::string sandbox) {
 Task<> Egress::reconcile(Store& store) {
   // The gateway first: what the store has by then is newer, never older.
   CO_TRY(const json::object answer, co_await ask("GET", "/sandboxes"));
-  CO_TRY(const auto wanted, co_await store.all_egress());
-  CO_TRY(const auto owned, co_await store.owned_sandboxes());
-  std::map<std::string, std::int64_t> known;
+  std::map<std::string, Known> known;
   JsonReader top(answer);
   top.ignore_unknown();
   if (const json::array* list = top.array("sandboxes", 1'000'000))
@@ -93,24 +123,38 @@ Task<> Egress::reconcile(Store& store) {
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
       std::string id = reader.text("sandbox", 1, 64);
-      const std::int64_t generation = reader.number("generation", 0, INT64_MAX, 0);
-      if (reader.done()) known[std::move(id)] = generation;
+      Known one;
+      one.generation = reader.number("generation", 0, INT64_MAX, 0);
+      if (const json::array* changes = reader.array("changes", 1'000))
+        for (const json::value& change : *changes)
+          if (change.is_string() && !under_way_->contains(std::string(change.get_string()))) one.changes.emplace_back(change.get_string());
+      if (reader.done()) known[std::move(id)] = std::move(one);
     }
+  // Then the store, which has what came of those changes: they are over.
+  CO_TRY(const auto wanted, co_await store.all_egress());
+  CO_TRY(const auto owned, co_await store.owned_sandboxes());
   for (const EgressSettings& settings : wanted) {
     const auto found = known.find(settings.sandbox);
-    if (found != known.end() && found->second >= settings.generation) continue;
-    if (auto put_there = co_await put(settings); !put_there) {
+    std::vector<std::string> settles;
+    if (found != known.end()) {
+      if (found->second.generation <= settings.generation) settles = std::exchange(found->second.changes, {});
+      if (found->second.generation >= settings.generation && settles.empty()) continue;
+    }
+    if (auto put_there = co_await put(settings, std::move(settles)); !put_there) {
       log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", put_there.error()}});
       if (put_there.error().kind == ErrorKind::unavailable) co_return fail(put_there.error());
     }
   }
   std::set<std::string> alive;
   for (const Owned& one : owned) alive.insert(one.id);
-  for (const auto& [id, generation] : known)
-    if (!alive.contains(id)) {
-      auto removed = co_await remove(id);
-      if (!removed) log::warn("egress.not_removed", {{"sandbox", id}, {"error", removed.error()}});
+  for (const auto& [id, one] : known) {
+    if (alive.contains(id)) {
+      for (const std::string& change : one.changes) co_await withdraw(id, change);
+      continue;
     }
+    auto removed = co_await remove(id);
+    if (!removed) log::warn("egress.not_removed", {{"sandbox", id}, {"error", removed.error()}});
+  }
   co_return Result<>();
 }
 

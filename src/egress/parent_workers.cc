@@ -82,7 +82,8 @@ void Parent::introduce(WorkerProcess& process, TenantWorker& worker, ParentSandb
   worker.given.insert(sandbox.id);
   Message settings;
   settings.body = {{"type", "sandbox"}, {"sandbox", sandbox.id}, {"names", sandbox.names.to_json()}, {"total_bytes", sandbox.total_bytes}};
-  if (sandbox.settings) settings.body["settings"] = sandbox.settings->document;
+  // Without them the policy is none.
+  if (sandbox.settings && !sandbox.held) settings.body["settings"] = sandbox.settings->document;
   process.tell(std::move(settings));
   if (sandbox.sockets.empty()) return;
   Message sockets;

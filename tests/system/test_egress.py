@@ -2,6 +2,7 @@
 at run time; credentials are added outside; the gateway's end is the network's end."""
 
 import json
+import subprocess
 import time
 import unittest
 
@@ -137,6 +138,25 @@ class Egress(EgressTest):
         code, out, err = self.run_in("curl -sS -m 30 https://allowed.test/again")
         self.assertEqual((code, out), (0, "shared GET allowed.test /again\n"), err)
         self.assertEqual(self.api.ok("GET", f"{self.sandbox.path}/egress")["policy"], self.policy)
+
+    def test_a_gateway_that_dies_within_a_change_serves_nothing_until_it_is_told(self):
+        def gateway(method, target):
+            socket = self.server.run_dir / "egress" / "egress.sock"
+            ran = subprocess.run(["curl", "-sS", "--fail", "-m", "10", "--unix-socket", socket, "-X", method, f"http://gateway{target}"], capture_output=True)
+            return json.loads(ran.stdout or "{}") if ran.returncode == 0 else {}
+
+        with self.api.create(egress={"policy": self.policy}) as other:
+            self.assertIn(b"shared", other.run("curl -sS -m 30 http://allowed.test/").stdout)
+            gateway("PUT", f"/sandboxes/{other.id}/changes/{'c' * 24}")  # of an API that died before it said what came of it
+            self.assertEqual((gateway("GET", f"/sandboxes/{other.id}")["changes"], gateway("GET", f"/sandboxes/{other.id}")["held"]), (["c" * 24], False))
+            self.server.kill_role("egress")
+            found = self.server.wait_for(lambda: gateway("GET", f"/sandboxes/{other.id}"), 30, "the new gateway")
+            self.assertEqual((found["held"], found["changes"]), (True, ["c" * 24]))
+            self.set_policy({"mode": "allowlist", "rules": [{"name": "allowed.test"}]}, other)
+            self.server.wait_for(lambda: self.api.ok("GET", f"{other.path}/egress")["applied"], 20, "the change to be settled")
+            self.server.wait_for(lambda: self.api.ok("GET", f"{other.path}/egress")["serving"], 30, "the hand-over")
+            self.assertFalse(gateway("GET", f"/sandboxes/{other.id}")["held"])
+            self.assertIn(b"shared", other.run("curl -sS -m 30 http://allowed.test/").stdout)
 
     def test_a_new_node_hands_over_again_what_the_gateway_has_not(self):
         self.server.kill_role("node")
