@@ -108,8 +108,7 @@ int in_force(Context& context, const std::string& sandbox, const json::object& s
   if (applied && applied->is_bool() && applied->get_bool()) return 0;
   context.console.note(
       fmt::format("space: the policy of {0} is kept and not in force yet: the gateway is away. Once it is back it gives the sandbox no "
-                  "network until it "
-                  "knows the policy; space egress get {0} says when",
+                  "network until it knows the policy; space egress get {0} says when",
                   printable(sandbox)));
   return kTryAgain;
 }

@@ -3,10 +3,13 @@ at run time; credentials are added outside; the gateway's end is the network's e
 
 import json
 import subprocess
+import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from egress_case import EgressTest, RULES
+from space_server import BINARY
 
 BUDGET_S = 240
 
@@ -157,6 +160,39 @@ class Egress(EgressTest):
             self.server.wait_for(lambda: self.api.ok("GET", f"{other.path}/egress")["serving"], 30, "the hand-over")
             self.assertFalse(gateway("GET", f"/sandboxes/{other.id}")["held"])
             self.assertIn(b"shared", other.run("curl -sS -m 30 http://allowed.test/").stdout)
+
+    def test_the_command_says_that_a_policy_is_kept_and_not_in_force(self):
+        told = {"applied": False}
+
+        class Api(BaseHTTPRequestHandler):  # a gateway that is away in the right millisecond cannot be had; its API's answers can
+            def answer(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = {"sandbox": "a" * 24, "generation": 2, "policy": {"mode": "none"}, **told}
+                if self.command == "PATCH":
+                    body = {"operation": {"id": "b" * 24, "state": "succeeded"}, "sandbox": {"id": "a" * 24}}
+                text = json.dumps(body).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_PUT = do_PATCH = answer
+
+            def log_message(self, *args):
+                pass
+
+        with HTTPServer(("127.0.0.1", 0), Api) as server:
+            thread = threading.Thread(target=server.serve_forever, daemon=True)
+            thread.start()
+            environment = {**self.server.environment(), "SPACE_URL": f"http://127.0.0.1:{server.server_port}"}
+            for applied, status in ((False, 75), (True, 0)):
+                told["applied"] = applied
+                for words in (("egress", "set", "a" * 24, "none"), ("update", "a" * 24, "--egress", "none")):
+                    ran = subprocess.run([BINARY, *words], env=environment, capture_output=True, timeout=60)
+                    self.assertEqual((ran.returncode, b"not in force yet" in ran.stderr), (status, not applied), ran.stdout + ran.stderr)
+            server.shutdown()
+            thread.join()
 
     def test_a_new_node_hands_over_again_what_the_gateway_has_not(self):
         self.server.kill_role("node")
