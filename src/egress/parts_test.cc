@@ -55,9 +55,9 @@ TEST(Figures, SumsOutliveSandboxesAndWorkersAndLabelsAreFew) {
   const std::string text = figures.text(now);
   for (const char* line :
        {"space_egress_requests_total 8\n", "space_egress_bytes_total{direction=\"up\"} 300\n",
-        "space_egress_bytes_total{direction=\"down\"} 0\n", "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 44\n", "space_egress_decisions_unreported_total 41\n",
-        "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n", "space_egress_worker_deaths_total 1\n",
-        "space_egress_connections_open 3\n"})
+        "space_egress_bytes_total{direction=\"down\"} 0\n", "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 44\n",
+        "space_egress_decisions_unreported_total 41\n", "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n",
+        "space_egress_worker_deaths_total 1\n", "space_egress_connections_open 3\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
