@@ -64,6 +64,9 @@ void add_data_routes(Routes& routes);
 void add_egress_routes(Routes& routes);
 void add_build_routes(Routes& routes);  // publishing and building templates
 
+// Has the gateway hear of every policy that an update sets, before the update begins and before its end is told.
+control::Engine::PolicyWatch policy_watch(Services& services);
+
 // A create's or a change's egress settings in the form that the store keeps: {"policy","limits"?,"credentials"?}, or a mode alone.
 Result<std::string> egress_document(const json::value& value);
 

@@ -16,7 +16,6 @@ using control::Sandbox;
 using control::SandboxState;
 using std::chrono::seconds;
 
-constexpr seconds kTellLimit{120};
 constexpr std::size_t kMostLabels = 64;
 
 Result<> check(const Sandbox& sandbox, const control::SandboxUpdate& update) {
@@ -38,15 +37,27 @@ Result<> check(const Sandbox& sandbox, const control::SandboxUpdate& update) {
   return {};
 }
 
-// The store has the policy when the operation is over. Should the gateway not take it now, it is told again, and allows what it did.
-asio::awaitable<void> tell_gateway(Services& services, std::string tenant, std::string sandbox, std::string operation, seconds limit) {
-  const auto over = co_await services.engine.wait(tenant, std::move(operation), limit);
-  if (!over || over->state != control::OperationState::succeeded) co_return;
-  const auto settings = co_await services.store.find_egress(tenant, sandbox);
-  if (!settings || settings->generation == 0) co_return;
-  const auto told = co_await services.egress->put(*settings);
-  if (!told && told.error().code != "stale_generation")
-    log::warn("egress.policy_not_applied", {{"sandbox", sandbox}, {"error", told.error()}});
+// From here on a gateway that is begun anew serves this sandbox nothing until it was told what came of the update.
+Task<> announce(Services& services, Operation operation) {
+  if (!services.egress || services.policy_changes.contains(operation.id)) co_return Result<>();
+  CO_TRY(auto change, co_await services.egress->announce(operation.sandbox));
+  services.policy_changes[operation.id] = std::move(change);
+  co_return Result<>();
+}
+
+// Should the gateway not be there now, it is told again (keep_egress), and once it is back serves nothing until then.
+asio::awaitable<void> tell_gateway(Services& services, Operation operation) {
+  auto announced = services.policy_changes.extract(operation.id);
+  if (!services.egress || announced.empty()) co_return;
+  const std::string change = announced.mapped()->id();
+  if (operation.state != control::OperationState::succeeded) co_return co_await services.egress->withdraw(operation.sandbox, change);
+  const auto settings = co_await services.store.find_egress(operation.tenant, operation.sandbox);
+  if (!settings) co_return;  // it is being deleted, here and there
+  const auto told = co_await services.egress->conclude(*settings, change);
+  if (told) co_return;
+  log::warn("egress.policy_not_applied", {{"sandbox", operation.sandbox}, {"error", told.error()}});
+  announced.mapped().reset();
+  services.reconcile_egress();
 }
 
 Task<> update(Services& services, http::Exchange& exchange) {
@@ -68,18 +79,16 @@ Task<> update(Services& services, http::Exchange& exchange) {
   Operation operation = new_operation(services, exchange, control::OperationKind::update, id);
   operation.request = control::encode(wanted.update);
   CO_TRY(control::Accepted accepted, co_await services.engine.change(std::move(operation), std::move(keep)));
-  if (wanted.egress && !accepted.replay) {
-    const std::string asked = accepted.operation.id;
-    if (wait.count() > 0)
-      co_await tell_gateway(services, tenant, id, asked, wait);
-    else
-      spawn(services.executor, tell_gateway(services, tenant, id, asked, kTellLimit));
-  }
   const Statuses statuses{202, 200};
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
 }  // namespace
+
+control::Engine::PolicyWatch policy_watch(Services& services) {
+  return {[&services](const Operation& operation) { return announce(services, operation); },
+          [&services](const Operation& operation) { return tell_gateway(services, operation); }};
+}
 
 void add_change_routes(Routes& routes) { routes.add("PATCH", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, update); }
 

@@ -19,6 +19,7 @@ using control::EgressSettings;
 
 constexpr std::size_t kPolicyLimit = 4 << 20;  // ten thousand rules
 constexpr std::size_t kSecretLimit = 8192, kSealedLimit = 8192 + 512;
+constexpr std::chrono::milliseconds kTellFor{3'000}, kTellAgain{200};
 constexpr std::string_view kSealedType = "application/vnd.space.sealed-credential";  // to the gateway's key; nobody here can read it
 
 Result<control::Egress*> gateway(Services& services) {
@@ -38,7 +39,9 @@ Task<json::object> with_state(control::Egress& egress, EgressSettings settings) 
   CO_TRY(json::object out, render(settings));
   auto state = co_await egress.ask("GET", "/sandboxes/" + settings.sandbox);
   const json::value* generation = state ? state->if_contains("generation") : nullptr;
-  out["applied"] = settings.generation == 0 || (generation && generation->is_int64() && generation->get_int64() == settings.generation);
+  const json::value* held = state ? state->if_contains("held") : nullptr;
+  out["applied"] = settings.generation == 0 || (generation && generation->is_int64() && generation->get_int64() == settings.generation &&
+                                                !(held && held->is_bool() && held->get_bool()));
   out["serving"] = false;
   if (state)
     for (const char* name : {"attached", "serving", "names", "counters"})
@@ -70,11 +73,24 @@ Task<> put_policy(Services& services, http::Exchange& exchange) {
   CO_TRY(control::Egress* const egress, gateway(services));
   CO_TRY_VOID(co_await services.store.find_egress(tenant_of(exchange), id));
   CO_TRY_VOID(co_await egress->check(document));
-  CO_TRY(EgressSettings settings, co_await services.store.put_egress(tenant_of(exchange), std::move(id), std::move(document), expected));
-  // It is kept now; a gateway that dies in this moment is told when it is back, and allows nothing until then.
-  auto applied = co_await egress->put(settings);
-  if (!applied && applied.error().kind != ErrorKind::unavailable && applied.error().code != "stale_generation") co_return applied;
-  CO_TRY(const json::object out, co_await with_state(*egress, std::move(settings)));
+  CO_TRY(auto change, co_await egress->announce(id));
+  auto kept = co_await services.store.put_egress(tenant_of(exchange), id, std::move(document), expected);
+  if (!kept) {
+    co_await egress->withdraw(std::move(id), change->id());
+    co_return fail(std::move(kept).error());
+  }
+  // It is kept now. A gateway that died in this moment finds the change announced when it is back, and serves nothing until it is told;
+  // it is mostly back at once.
+  auto applied = co_await egress->conclude(*kept, change->id());
+  const auto until = std::chrono::steady_clock::now() + kTellFor;
+  while (!applied && applied.error().kind == ErrorKind::unavailable && std::chrono::steady_clock::now() < until) {
+    co_await sleep_for(kTellAgain);
+    applied = co_await egress->conclude(*kept, change->id());
+  }
+  change.reset();
+  if (!applied) services.reconcile_egress();
+  if (!applied && applied.error().kind != ErrorKind::unavailable) co_return applied;
+  CO_TRY(const json::object out, co_await with_state(*egress, std::move(*kept)));
   co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
 }
 

@@ -143,6 +143,7 @@ struct Role {
         e2b(e2b_parts(loop.get_executor()), {config.domain, config.e2b_allow_unsecured, !config.tls_certificate.empty()}),
         egress(loop.get_executor(), (config.node_socket.parent_path() / "egress" / "egress.sock").string()) {
     services.egress = &egress;
+    engine.on_policy(policy_watch(services));
     services.builds = &builds;
     services.tenants_on_tcg = config.tenants_on_tcg;
     add_routes(services, router);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -47,8 +48,15 @@ struct Services {
   KeyRing& keys;
   const Clock& clock;
   control::Egress* egress = nullptr;  // without: sandboxes have no network (tests of other things)
+  std::map<std::string, std::unique_ptr<control::PolicyChange>> policy_changes;  // of updates under way, by operation
 
   build::Builds* builds = nullptr;  // without: no templates are built (tests of other things)
+
+  // Has the gateway agree with the store in a moment, as after every event.
+  void reconcile_egress() {
+    ++appended_count;
+    appended.notify_all();
+  }
 
   Signal appended;  // events may have been appended; `appended_count` moves with it, so that nothing is missed
   std::uint64_t appended_count = 0;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/egress_policy.h"
 #include "cli/event_stream.h"
+#include "cli/exit_status.h"
 #include "cli/machine_settings.h"
 #include "cli/sealing.h"
 
@@ -43,6 +44,7 @@ std::string log_line(const json::object& e) {
   if (!text_of(e, "method").empty()) what = text_of(e, "method") + " " + what + text_of(e, "path");
   std::string why = text_of(e, "reason");
   if (why.empty() && !text_of(e, "rule").empty()) why = "rule " + text_of(e, "rule");
+  if (number_of(e, "count") > 1) why += fmt::format("{}({} of them)", why.empty() ? "" : " ", number_of(e, "count"));
   return fmt::format("{} {} {:<10} {:<7} {}  {}", printable(text_of(e, "time")), printable(text_of(e, "sandbox")),
                      printable(text_of(e, "kind")), printable(text_of(e, "verdict")), printable(what), printable(why));
 }
@@ -98,7 +100,22 @@ Task<int> set_egress(Context& context, std::string sandbox, std::vector<std::str
   CO_TRY(json::object body, egress_settings(words));
   CO_TRY(const json::object answer, co_await context.api.send("PUT", egress_target(sandbox), std::move(body)));
   print_settings(context.console, answer);
-  co_return 0;
+  co_return in_force(context, sandbox, answer);
+}
+
+int in_force(Context& context, const std::string& sandbox, const json::object& settings) {
+  const json::value* applied = settings.if_contains("applied");
+  if (applied && applied->is_bool() && applied->get_bool()) return 0;
+  context.console.note(
+      fmt::format("space: the policy of {0} is kept and not in force yet: the gateway is away. Once it is back it gives the sandbox no "
+                  "network until it knows the policy; space egress get {0} says when",
+                  printable(sandbox)));
+  return kTryAgain;
+}
+
+Task<int> check_in_force(Context& context, std::string sandbox) {
+  CO_TRY(const json::object answer, co_await context.api.get(egress_target(sandbox)));
+  co_return in_force(context, sandbox, answer);
 }
 
 Task<int> get_egress(Context& context, std::string sandbox) {

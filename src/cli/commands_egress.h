@@ -8,7 +8,10 @@
 
 namespace space::cli {
 
-Task<int> set_egress(Context& context, std::string sandbox, std::vector<std::string> words);
+Task<int> set_egress(Context& context, std::string sandbox, std::vector<std::string> words);  // 75: kept, not in force yet
+// The exit status of a command that set a policy: 0 when the gateway works by it (`settings` is its answer), else 75 and a note.
+int in_force(Context& context, const std::string& sandbox, const json::object& settings);
+Task<int> check_in_force(Context& context, std::string sandbox);  // of the present policy, asked of the server
 Task<int> get_egress(Context& context, std::string sandbox);
 Task<int> explain_egress(Context& context, std::string sandbox, std::string method, std::string url);  // 0 allowed, 1 refused
 Task<int> observed_egress(Context& context, std::string sandbox);

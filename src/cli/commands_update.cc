@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "cli/commands.h"
+#include "cli/commands_egress.h"
 #include "cli/egress_policy.h"
 
 namespace space::cli {
@@ -45,6 +46,7 @@ Result<json::object> update_body(const UpdateOptions& options) {
 
 Task<int> update(Context& context, UpdateOptions options) {
   CO_TRY(const json::object body, update_body(options));
+  int status = 0;
   for (const std::string& id : options.sandboxes) {
     Spinner spinner(context.executor, "changing " + id);
     std::string target = TargetBuilder("/v1/sandboxes").segment(id).str();
@@ -52,8 +54,11 @@ Task<int> update(Context& context, UpdateOptions options) {
     CO_TRY(json::object answer, co_await context.api.send("PATCH", std::move(target), std::move(copy), kWait));
     CO_TRY_VOID(co_await settle(context, answer));
     context.console.result(answer, id);
+    if (options.egress.empty()) continue;
+    CO_TRY(const int one, co_await check_in_force(context, id));
+    if (one != 0) status = one;
   }
-  co_return 0;
+  co_return status;
 }
 
 }  // namespace space::cli

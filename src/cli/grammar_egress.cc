@@ -15,7 +15,8 @@ void add_policy_commands(CLI::App& egress, CommandLine& line) {
     std::vector<std::string> words;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* set = egress.add_subcommand("set", "Give a sandbox a policy, from this moment on");
+  CLI::App* set =
+      egress.add_subcommand("set", "Give a sandbox a policy, from this moment on. Status 75 when it is kept and not in force yet");
   set->add_option("sandbox", o->sandbox, "Its id")->required();
   set->add_option("policy", o->words, "none, open, a file, or presets; several are merged")->required();
   set->callback(choose(line, [o](Context& c) { return set_egress(c, o->sandbox, o->words); }));

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/encoding.h"
 #include "base/log.h"
@@ -23,7 +24,18 @@ http::ClientOptions options() {
   return out;
 }
 
+// What the gateway knows of a sandbox, for reconcile().
+struct Known {
+  const json::object* item = nullptr;  // of the answer
+  std::int64_t generation = 0;
+  std::vector<std::string> changes;  // that nobody here will bring to their end
+};
+
 std::string sandbox_target(const std::string& sandbox) { return "/sandboxes/" + percent_encode(sandbox); }
+
+std::string change_target(const std::string& sandbox, const std::string& change) {
+  return sandbox_target(sandbox) + "/changes/" + percent_encode(change);
+}
 
 Result<json::object> document_of(const EgressSettings& settings) {
   TRY(json::object body, parse_json_object(settings.document, 8 << 20));
@@ -52,6 +64,19 @@ Result<std::optional<EgressSettings>> settings_of(const json::object& item) {
     if (const json::value* value = item.if_contains(field)) document[field] = *value;
   out.document = json::serialize(document);
   return std::optional(std::move(out));
+}
+
+// The gateway's settings are later than the store's, whose database was lost since.
+asio::awaitable<void> adopt(Store& store, const json::object& item) {
+  auto later = settings_of(item);
+  if (!later || !*later) co_return;
+  const std::string sandbox = (*later)->sandbox;
+  const std::int64_t generation = (*later)->generation;
+  auto adopted = co_await store.adopt_egress(std::move(**later));
+  if (!adopted)
+    log::warn("egress.policy_not_adopted", {{"sandbox", sandbox}, {"error", adopted.error()}});
+  else if (*adopted)
+    log::warn("egress.policy_adopted", {{"sandbox", sandbox}, {"generation", generation}});
 }
 
 }  // namespace
@@ -90,8 +115,29 @@ Task<> Egress::check(std::string document) {
   co_return Result<>();
 }
 
-Task<> Egress::put(EgressSettings settings) {
-  CO_TRY(const json::object body, document_of(settings));
+Task<std::unique_ptr<PolicyChange>> Egress::announce(std::string sandbox) {
+  auto change = std::make_unique<PolicyChange>(under_way_, new_id());
+  CO_TRY_VOID(co_await ask("PUT", change_target(sandbox, change->id())));
+  co_return change;
+}
+
+Task<> Egress::conclude(EgressSettings settings, std::string change) {
+  std::string sandbox = settings.sandbox;
+  std::vector<std::string> settles{change};
+  auto done = co_await put(std::move(settings), std::move(settles));
+  if (done || done.error().code != "stale_generation") co_return done;
+  co_await withdraw(std::move(sandbox), std::move(change));  // a later change is in force
+  co_return Result<>();
+}
+
+asio::awaitable<void> Egress::withdraw(std::string sandbox, std::string change) {
+  const auto done = co_await ask("DELETE", change_target(sandbox, change));
+  if (!done) log::warn("egress.change_not_withdrawn", {{"sandbox", sandbox}, {"error", done.error()}});
+}
+
+Task<> Egress::put(EgressSettings settings, std::vector<std::string> settles) {
+  CO_TRY(json::object body, document_of(settings));
+  if (!settles.empty()) body["settles"] = json::array(settles.begin(), settles.end());
   CO_TRY_VOID(co_await ask("PUT", sandbox_target(settings.sandbox), json::serialize(body)));
   co_return Result<>();
 }
@@ -104,12 +150,7 @@ Task<> Egress::remove(std::string sandbox) {
 Task<> Egress::reconcile(Store& store, bool complete) {
   // The gateway first: what the store has by then is newer, never older.
   CO_TRY(const json::object answer, co_await ask("GET", "/sandboxes"));
-  CO_TRY(const auto wanted, co_await store.all_egress());
-  CO_TRY(const auto owned, co_await store.owned_sandboxes());
-  std::map<std::string, std::int64_t> known, stored;
-  for (const EgressSettings& settings : wanted) stored[settings.sandbox] = settings.generation;
-  std::set<std::string> alive;
-  for (const Owned& one : owned) alive.insert(one.id);
+  std::map<std::string, Known> known;
   JsonReader top(answer);
   top.ignore_unknown();
   if (const json::array* list = top.array("sandboxes", 1'000'000))
@@ -117,33 +158,45 @@ Task<> Egress::reconcile(Store& store, bool complete) {
       if (!item.is_object()) continue;
       JsonReader reader(item.get_object(), "sandboxes");
       reader.ignore_unknown();
-      const std::string id = reader.text("sandbox", 1, 64);
-      const std::int64_t generation = reader.number("generation", 0, INT64_MAX, 0);
-      if (!reader.done()) continue;
-      known[id] = generation;
-      if (!alive.contains(id) || generation <= stored[id]) continue;
-      auto later = settings_of(item.get_object());
-      if (!later || !*later) continue;
-      auto adopted = co_await store.adopt_egress(std::move(**later));
-      if (!adopted)
-        log::warn("egress.policy_not_adopted", {{"sandbox", id}, {"error", adopted.error()}});
-      else if (*adopted)
-        log::warn("egress.policy_adopted", {{"sandbox", id}, {"generation", generation}});
+      std::string id = reader.text("sandbox", 1, 64);
+      Known one;
+      one.item = &item.get_object();
+      one.generation = reader.number("generation", 0, INT64_MAX, 0);
+      if (const json::array* changes = reader.array("changes", 1'000))
+        for (const json::value& change : *changes)
+          if (change.is_string() && !under_way_->contains(std::string(change.get_string()))) one.changes.emplace_back(change.get_string());
+      if (reader.done()) known[std::move(id)] = std::move(one);
     }
+  // Then the store, which has what came of those changes: they are over.
+  CO_TRY(const auto wanted, co_await store.all_egress());
+  CO_TRY(const auto owned, co_await store.owned_sandboxes());
+  std::set<std::string> alive;
+  for (const Owned& one : owned) alive.insert(one.id);
+  std::set<std::string> current;  // where the gateway's is not later than the store's
   for (const EgressSettings& settings : wanted) {
     const auto found = known.find(settings.sandbox);
-    if (found != known.end() && found->second >= settings.generation) continue;
-    if (auto put_there = co_await put(settings); !put_there) {
+    std::vector<std::string> settles;
+    if (found != known.end()) {
+      if (found->second.generation <= settings.generation) {
+        current.insert(settings.sandbox);
+        settles = std::exchange(found->second.changes, {});
+      }
+      if (found->second.generation >= settings.generation && settles.empty()) continue;
+    }
+    if (auto put_there = co_await put(settings, std::move(settles)); !put_there) {
       log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", put_there.error()}});
       if (put_there.error().kind == ErrorKind::unavailable) co_return fail(put_there.error());
     }
   }
-  if (!complete) co_return Result<>();
-  for (const auto& [id, generation] : known)
-    if (!alive.contains(id)) {
+  for (const auto& [id, one] : known) {
+    if (alive.contains(id)) {
+      if (!current.contains(id)) co_await adopt(store, *one.item);
+      for (const std::string& change : one.changes) co_await withdraw(id, change);
+    } else if (complete) {
       auto removed = co_await remove(id);
       if (!removed) log::warn("egress.not_removed", {{"sandbox", id}, {"error", removed.error()}});
     }
+  }
   co_return Result<>();
 }
 

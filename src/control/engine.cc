@@ -15,6 +15,12 @@ constexpr milliseconds kFirstPause{50}, kLongestPause{1'000};
 // Errors that may pass by themselves: nobody answered, or node asked for patience.
 bool may_pass(const Error& error) { return error.kind == ErrorKind::unavailable; }
 
+bool changes_policy(const Operation& operation) {
+  if (operation.kind != OperationKind::update) return false;
+  const auto update = decode_update(operation.request);
+  return update && !update->egress.empty();
+}
+
 }  // namespace
 
 Engine::Engine(asio::any_io_executor executor, Store& store, Node& node, const Clock& clock, EngineOptions options)
@@ -262,6 +268,7 @@ Task<NodeDone> Engine::ask_once(const Live& live) {
   if (operation.kind == OperationKind::update) {
     CO_TRY(const SandboxUpdate update, decode_update(operation.request));
     body = node_part(update);
+    if (policy_watch_.begins && !update.egress.empty()) CO_TRY_VOID(co_await policy_watch_.begins(operation));
   }
   body["operation"] = operation.id;
   co_return co_await node_.act(operation.sandbox, std::move(verb), std::move(body));
@@ -309,6 +316,7 @@ asio::awaitable<void> Engine::record_end(LivePtr live, Outcome outcome) {
     finished = co_await store_.finish_operation(id, outcome);
   }
   if (finished) {
+    if (policy_watch_.recorded && changes_policy(live->operation)) co_await policy_watch_.recorded(finished->operation);
     live->operation = finished->operation;
     if (finished->sandbox && finished->sandbox->ends_ms > 0) deadlines_.ring();  // also when an update moved it
   }

@@ -54,6 +54,15 @@ class Engine {
   // Asked about every sandbox whose time is over: true when it did something else about it than to delete it. At most one.
   void on_deadline(std::function<Task<bool>(Sandbox)> ask) { at_deadline_ = std::move(ask); }
 
+  // Of updates with a policy, for whoever enforces it. `begins` before node is asked, in every process that goes on with it: when it
+  // fails, the operation is tried again and at last fails. `recorded` when the end is in the store, whatever it was, and before
+  // anybody who asks for the operation here is told that it is over.
+  struct PolicyWatch {
+    std::function<Task<>(const Operation&)> begins;
+    std::function<asio::awaitable<void>(const Operation&)> recorded;
+  };
+  void on_policy(PolicyWatch watch) { policy_watch_ = std::move(watch); }
+
   // The operation as it is this moment. operation_not_found.
   Task<Operation> find(std::string tenant, std::string id);
   // Returns when the operation is over or changed from `seen`, at the latest after `time`.
@@ -114,6 +123,7 @@ class Engine {
   EngineOptions options_;
   bool stopping_ = false, reconciled_ = false;
   std::function<Task<bool>(Sandbox)> at_deadline_;
+  PolicyWatch policy_watch_;
 
   std::unordered_map<std::string, LivePtr> live_;  // by operation
   std::unordered_map<std::string, Lane> lanes_;    // by sandbox

@@ -8,6 +8,7 @@
 #include "control/fake_node.h"
 #include "control/sqlite_store.h"
 #include "control/testing.h"
+#include "control/update.h"
 
 namespace space::control {
 namespace {
@@ -486,6 +487,45 @@ TEST_F(EngineTest, TheEndOfTheMachineBeforeIsNotThatOfTheOneThatWasStarted) {
   EXPECT_EQ(state(id), SandboxState::running);
   const auto events = must(store().events_after("default", 0, 100));
   EXPECT_EQ(std::ranges::count(events, "sandbox.ended", &Event::type), 1) << "it ended once";
+}
+
+TEST_F(EngineTest, WhoeverEnforcesPoliciesHearsOfAnUpdateBeforeItBeginsAndBeforeItsEndIsTold) {
+  const std::string id = running();
+  std::vector<std::string> heard;
+  bool away = false;
+  Engine::PolicyWatch watch;
+  watch.begins = [&](const Operation&) -> Task<> {
+    heard.push_back(fmt::format("begins, node was asked {} times", fake_.count("UPDATE")));
+    if (away) co_return fail(ErrorKind::unavailable, "egress_unavailable", "the gateway is away");
+    co_return Result<>();
+  };
+  watch.recorded = [&](const Operation& one) -> asio::awaitable<void> {
+    co_await sleep_for(milliseconds(20));
+    const auto now = co_await engine().find("default", one.id);
+    heard.push_back(fmt::format("{}, told as {}", to_string(one.state), now ? to_string(now->state) : "unknown"));
+  };
+  engine().on_policy(watch);
+  const auto update = [&](SandboxUpdate wanted) {
+    Operation one = operation(OperationKind::update, id);
+    one.request = encode(wanted);
+    return wait(must(engine().change(std::move(one), std::nullopt)).operation.id);
+  };
+  SandboxUpdate policy, other;
+  policy.egress = R"({"policy":{"mode":"none"}})";
+  other.cpus = 1;
+  EXPECT_EQ(update(policy).state, OperationState::succeeded);
+  EXPECT_EQ(heard, (std::vector<std::string>{"begins, node was asked 0 times", "succeeded, told as running"}));
+  EXPECT_EQ(must(store().find_egress("default", id)).generation, 1);
+  EXPECT_EQ(update(other).state, OperationState::succeeded);
+  EXPECT_EQ(heard.size(), 2U) << "no policy, nothing to hear";
+  // Without it nothing is changed, at node neither.
+  away = true;
+  const Operation failed = update(policy);
+  EXPECT_EQ(failed.state, OperationState::failed);
+  EXPECT_EQ(failed.error ? failed.error->code : "", "egress_unavailable");
+  EXPECT_EQ(heard.back(), "failed, told as running");
+  EXPECT_EQ(fake_.count("UPDATE"), 2U);
+  EXPECT_EQ(must(store().find_egress("default", id)).generation, 1);
 }
 
 TEST_F(EngineTest, TimeLimitsDelete) {

@@ -102,11 +102,15 @@ Task<> update_network(State& state, http::Exchange& exchange) {
   CO_TRY(const std::unique_ptr<PlacedRules> rules, co_await place_header_rules(state, found.sandbox.tenant, settings.network));
   CO_TRY(std::string document, egress_document(settings.network, settings.internet.value_or(true), rules->bindings()));
   CO_TRY_VOID(co_await state.parts.egress->check(document));
-  CO_TRY(control::EgressSettings policy,
-         co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt));
+  CO_TRY(const auto change, co_await state.parts.egress->announce(found.sandbox.id));
+  auto policy = co_await state.parts.store.put_egress(found.sandbox.tenant, found.sandbox.id, std::move(document), std::nullopt);
+  if (!policy) {
+    co_await state.parts.egress->withdraw(found.sandbox.id, change->id());
+    co_return fail(std::move(policy).error());
+  }
   rules->keep();
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
-  CO_TRY_VOID(co_await state.parts.egress->put(std::move(policy)));
+  CO_TRY_VOID(co_await state.parts.egress->conclude(std::move(*policy), change->id()));
   if (had_rules) spawn(state.parts.executor, sweep_header_rules(state, found.sandbox.tenant));
   co_return co_await reply_empty(exchange);
 }

@@ -1,5 +1,6 @@
 #include "egress/dialer.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <cerrno>
@@ -41,27 +42,30 @@ Task<Dialled> Dialer::dial(Destination to, std::shared_ptr<const Policy> policy,
   } else {
     CO_TRY(addresses, co_await resolver_.resolve(to.name, cache));
   }
-  std::optional<Error> last;
+  const bool has_v6 = std::any_of(addresses.begin(), addresses.end(), [](const Address& a) { return !a.is_v4(); });
+  // What was tried says more than what may not be; and of a host that is down, its first address more than that this machine has no IPv6.
+  std::optional<Error> refused, failed;
   std::size_t tries = 0;
   for (const Address& address : addresses) {
     if (tries == kMostTries) break;
+    if (has_v6 && address.is_v4() && tries == kMostTries - 1) continue;
     if (const auto why = address_refusal(address, options_.allowed_ranges, own_)) {
-      last = Error{ErrorKind::permission_denied, "address_refused", *why,
-                   "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
+      refused = Error{ErrorKind::permission_denied, "address_refused", *why,
+                      "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
       continue;
     }
     // A range that is denied stays denied however the guest came to it.
     const Verdict verdict = policy->connect({to.name, address, to.port});
     if (!verdict.allowed) {
-      last = Error{ErrorKind::permission_denied, "address_refused", verdict.reason, ""};
+      refused = Error{ErrorKind::permission_denied, "address_refused", verdict.reason, ""};
       continue;
     }
     ++tries;
     auto dialled = co_await connect({address, to.port});
     if (dialled) co_return dialled;
-    last = std::move(dialled).error();
+    if (!failed) failed = std::move(dialled).error();
   }
-  co_return fail(*last);
+  co_return fail(failed ? std::move(*failed) : std::move(*refused));
 }
 
 Task<Dialled> Dialer::connect(Endpoint to) {

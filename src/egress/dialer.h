@@ -32,7 +32,8 @@ class Dialer {
   Dialer(asio::any_io_executor executor, Options options);
 
   // `to.name`, or `to.address` when there is no name. Errors: address_refused (permission_denied) when no address may be dialled,
-  // name_not_found, resolver_failed, upstream_refused and upstream_timeout (unavailable). Tries up to 4 addresses.
+  // name_not_found, resolver_failed, upstream_refused and upstream_timeout (unavailable), of the first
+  // address that was tried. Tries up to 4 addresses, IPv4 first; one try is left for IPv6 where the name has both.
   Task<Dialled> dial(Destination to, std::shared_ptr<const Policy> policy, ResolverCache& cache);
 
   void set_own_addresses(std::set<Address> addresses) { own_ = std::move(addresses); }  // the host's

@@ -17,19 +17,21 @@ json::object Event::to_json() const {
   auto number = [&](std::string_view key, std::uint64_t value) {
     if (value != 0) out[key] = value;
   };
-  text("name", name, 253);
-  text("address", address, 64);
+  text("name", name, kLongestName);
+  text("address", address, kLongestAddress);
   number("port", port);
-  text("protocol", protocol, 16);
-  text("method", method, 32);
-  text("path", path, 256);
-  text("rule", rule, 64);
-  text("reason", reason, 400);
-  text("credential", credential, 64);
+  text("protocol", protocol, kLongestProtocol);
+  text("method", method, kLongestMethod);
+  text("path", path, kLongestPath);
+  text("rule", rule, kLongestRule);
+  text("reason", reason, kLongestReason);
+  text("credential", credential, kLongestCredential);
   number("status", static_cast<std::uint64_t>(status));
   number("bytes_up", bytes_up);
   number("bytes_down", bytes_down);
   number("generation", static_cast<std::uint64_t>(generation));
+  if (count > 1) number("count", count);
+  if (unreported) out["unreported"] = true;
   return out;
 }
 

@@ -27,6 +27,18 @@ std::uint64_t number(const json::object& object, std::string_view key) {
 std::string_view Figures::known_kind(std::string_view kind) { return known(kKinds, kind); }
 std::string_view Figures::known_verdict(std::string_view verdict) { return known(kVerdicts, verdict); }
 
+void Figures::decided(const json::object& event) {
+  const auto word = [&](std::string_view key) {
+    const auto* value = event.if_contains(key);
+    return value && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
+  };
+  std::uint64_t count = std::max<std::uint64_t>(number(event, "count"), 1);
+  if (count > kMostAtOnce) count = 1;
+  decisions_[{known_kind(word("kind")), known_verdict(word("verdict"))}] += count;
+  const auto* unreported = event.if_contains("unreported");
+  if (unreported && unreported->is_bool() && unreported->get_bool()) unreported_ += count;
+}
+
 void Figures::counted(const json::object& before, const json::object& now) {
   const std::pair<const char*, std::uint64_t*> sums[] = {{"connections", &connections_},
                                                          {"requests", &requests_},

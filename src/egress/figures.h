@@ -14,9 +14,9 @@ namespace space::egress {
 
 class Figures {
  public:
-  // An event of the audit log. A worker may have been taken over: words that are not known count as "other".
-  void decided(std::string_view kind, std::string_view verdict) { ++decisions_[{known_kind(kind), known_verdict(verdict)}]; }
-  void unreported(std::uint64_t events) { unreported_ += events; }
+  // An event of the audit log, which stands for `count` decisions; `unreported`: it does not name what they were about. A worker may have
+  // been taken over: words that are not known count as "other", and a number that cannot be as one.
+  void decided(const json::object& event);
   void worker_died() { ++worker_deaths_; }
   // A sandbox's counters as its worker told them before and now; smaller ones are those of a new worker.
   void counted(const json::object& before, const json::object& now);

@@ -13,6 +13,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kMostSandboxes = 10'000;
+constexpr std::size_t kMostChanges = 64;
 
 tl::unexpected<Error> no_such_sandbox() {
   return fail(ErrorKind::not_found, "sandbox_not_found", "the gateway knows no such sandbox", "set its policy first");
@@ -58,7 +59,8 @@ class Parent::Turn {
     if (alive_.expired()) return;  // the loop is destroyed with this coroutine in it
     if (ParentSandbox* sandbox = parent_.find(id_)) {
       sandbox->busy = false;
-      if (!sandbox->settings && sandbox->load.empty() && sandbox->names.size() == 0) parent_.sandboxes_.erase(id_);
+      if (!sandbox->settings && sandbox->load.empty() && sandbox->names.size() == 0 && sandbox->changes.empty())
+        parent_.sandboxes_.erase(id_);
     }
     parent_.changed_.notify_all();
   }
@@ -89,10 +91,14 @@ Result<> Parent::open() {
     if (const auto text = read_file("/etc/resolv.conf", 1 << 20))
       for (const Endpoint& server : Resolver::parse_resolv_conf(*text)) resolvers_.push_back(server.text());
   for (auto& [id, record] : found) {
-    auto settings = Settings::parse(record.settings);
     ParentSandbox& sandbox = entry(id);
     sandbox.names = std::move(record.names);
     sandbox.total_bytes = std::max<std::int64_t>(record.total_bytes, 0);
+    sandbox.changes = std::move(record.changes);
+    sandbox.held = !sandbox.changes.empty();
+    if (sandbox.held) log::warn("egress.policy_held", {{"sandbox", id}, {"changes", static_cast<std::int64_t>(sandbox.changes.size())}});
+    if (record.settings.empty()) continue;
+    auto settings = Settings::parse(record.settings);
     if (!settings) {
       log::error("egress.bad_record", {{"sandbox", id}, {"error", settings.error()}});
       continue;
@@ -122,7 +128,7 @@ const ParentSandbox* Parent::find(const std::string& id) const {
   return found == sandboxes_.end() ? nullptr : found->second.get();
 }
 
-Task<> Parent::put(std::string id, Settings settings) {
+Task<> Parent::put(std::string id, Settings settings, std::vector<std::string> settles) {
   if (!find(id) && sandboxes_.size() >= kMostSandboxes)
     co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
   const auto turn = co_await Turn::take(*this, id);
@@ -135,7 +141,7 @@ Task<> Parent::put(std::string id, Settings settings) {
       co_return fail(ErrorKind::conflict, "stale_generation", fmt::format("generation {} is in force already", present->generation),
                      "read the present settings and try again");
     if (settings.generation == present->generation) {
-      if (present->document == settings.document) co_return Result<>();
+      if (present->document == settings.document) co_return co_await settle(sandbox, std::move(settles));
       co_return fail(ErrorKind::conflict, "generation_reused", "these settings differ from those of the same generation",
                      "use the next generation");
     }
@@ -147,10 +153,52 @@ Task<> Parent::put(std::string id, Settings settings) {
   sandbox.tenant = settings.tenant;
   sandbox.settings = std::make_unique<Settings>(std::move(settings));
   ensure_worker(sandbox.tenant);
+  if (!sandbox.held) {
+    Message message;
+    message.body = {{"type", "sandbox"}, {"sandbox", id}, {"settings", document}};
+    const std::string tenant = sandbox.tenant;
+    CO_TRY_VOID(co_await tell_worker(tenant, std::move(message)));
+  }
+  co_return co_await settle(sandbox, std::move(settles));
+}
+
+Task<> Parent::settle(ParentSandbox& sandbox, std::vector<std::string> changes) {
+  std::set<std::string> left = sandbox.changes;
+  for (const std::string& change : changes) left.erase(change);
+  if (left.size() == sandbox.changes.size()) co_return Result<>();
+  auto save = [&] { return records_.save_changes(sandbox.id, left); };
+  CO_TRY_VOID(co_await disk_.run(std::ref(save)));
+  sandbox.changes = std::move(left);
+  if (!sandbox.held || !sandbox.changes.empty()) co_return Result<>();
+  sandbox.held = false;
+  if (!sandbox.settings) co_return Result<>();
   Message message;
-  message.body = {{"type", "sandbox"}, {"sandbox", id}, {"settings", document}};
+  message.body = {{"type", "sandbox"}, {"sandbox", sandbox.id}, {"settings", sandbox.settings->document}};
   const std::string tenant = sandbox.tenant;
   co_return co_await tell_worker(tenant, std::move(message));
+}
+
+Task<> Parent::announce(std::string id, std::string change) {
+  if (!find(id) && sandboxes_.size() >= kMostSandboxes)
+    co_return fail(ErrorKind::resource_exhausted, "gateway_full", "the gateway has as many sandboxes as it takes");
+  const auto turn = co_await Turn::take(*this, id);
+  ParentSandbox& sandbox = **turn;
+  std::set<std::string> changes = sandbox.changes;
+  if (!changes.insert(std::move(change)).second) co_return Result<>();
+  if (changes.size() > kMostChanges)
+    co_return fail(ErrorKind::resource_exhausted, "too_many_changes", "so many changes of this policy are under way already",
+                   "wait for some to end");
+  auto save = [&] { return records_.save_changes(id, changes); };
+  CO_TRY_VOID(co_await disk_.run(std::ref(save)));
+  sandbox.changes = std::move(changes);
+  co_return Result<>();
+}
+
+Task<> Parent::withdraw(std::string id, std::string change) {
+  if (!find(id)) co_return Result<>();
+  const auto turn = co_await Turn::take(*this, id);
+  std::vector<std::string> changes{std::move(change)};
+  co_return co_await settle(**turn, std::move(changes));
 }
 
 Task<> Parent::remove(std::string id) {
@@ -161,6 +209,8 @@ Task<> Parent::remove(std::string id) {
   CO_TRY_VOID(co_await disk_.run(std::ref(forget)));
   const std::string tenant = sandbox.tenant;
   sandbox.settings.reset();
+  sandbox.changes.clear();
+  sandbox.held = false;
   sandbox.names = NameMap();
   sandbox.load.clear();
   sandbox.sockets.clear();
@@ -221,7 +271,7 @@ Task<> Parent::put_names(std::string id, NameMap names) {
   if (sandbox.tenant.empty()) co_return Result<>();
   Message message;
   message.body = {{"type", "sandbox"}, {"sandbox", id}, {"names", sandbox.names.to_json()}};
-  if (sandbox.settings) message.body["settings"] = sandbox.settings->document;
+  if (sandbox.settings && !sandbox.held) message.body["settings"] = sandbox.settings->document;
   const std::string tenant = sandbox.tenant;
   co_return co_await tell_worker(tenant, std::move(message));
 }
@@ -272,6 +322,10 @@ Result<json::object> Parent::state(const std::string& id) const {
     for (const auto& [key, value] : s->settings->document) out[key] = value;
   if (!out.contains("policy") || out["policy"].is_null()) out["policy"] = json::object{{"mode", "none"}};
   if (!s->settings) out["generation"] = 0;
+  json::array changes;
+  for (const std::string& change : s->changes) changes.emplace_back(change);
+  out["changes"] = std::move(changes);
+  out["held"] = s->held;
   return out;
 }
 

@@ -23,6 +23,8 @@ struct ParentSandbox {
   std::string id;
   std::string tenant;
   std::unique_ptr<Settings> settings;  // nullptr: sockets came, settings did not
+  std::set<std::string> changes;       // announced, not settled
+  bool held = false;                   // since this process began some were never settled: the settings may be old, and are not in force
   NameMap names;
   std::string load;  // "" without sockets
   std::vector<Fd> sockets;
@@ -37,7 +39,12 @@ class Parent {
   Result<> open();  // reads the records; blocks, before the loop runs
 
   // HTTP (docs/egress.md). All take effect in the worker before they return.
-  Task<> put(std::string id, Settings settings);
+  Task<> put(std::string id, Settings settings, std::vector<std::string> settles = {});
+  // A change of the settings begins elsewhere: from now on what is on the disk here may be older than what was decided. A gateway that
+  // begins with a change that is neither settled (by a put) nor withdrawn serves the sandbox nothing until it is. Durable when it
+  // returns; at most 64 of a sandbox, else too_many_changes.
+  Task<> announce(std::string id, std::string change);
+  Task<> withdraw(std::string id, std::string change);
   Task<> remove(std::string id);
   Result<json::object> state(const std::string& id) const;
   json::array states() const;
@@ -85,6 +92,7 @@ class Parent {
   asio::awaitable<void> keep_worker(std::string tenant);
   Result<> begin_worker(const std::string& tenant, TenantWorker& worker);
   void introduce(WorkerProcess& process, TenantWorker& worker, ParentSandbox& sandbox);  // settings, names, sockets
+  Task<> settle(ParentSandbox& sandbox, std::vector<std::string> changes);               // of whoever has the Turn
   Task<> ensure_lineage(std::string tenant, std::string lineage);
   void give_secrets(const std::string& tenant, WorkerProcess& process);
   void ensure_worker(const std::string& tenant);

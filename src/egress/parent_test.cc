@@ -152,6 +152,65 @@ TEST(Parent, NamesOfACheckpointAreNeverGivenToOthers) {
   });
 }
 
+TEST(Parent, ServesNothingAfterARestartWhileAChangeThatWasAnnouncedIsNotSettled) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    constexpr const char *kOne = "changechangechangeone123", *kTwo = "changechangechangetwo123", *kLoad = "loadloadloadloadload1234";
+    const std::string name = "a.example.com";
+    Settings first = running.settings(1);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(first)));
+    std::vector<Fd> sockets = running.sockets();
+    EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", kLoad, std::move(sockets)));
+    EXPECT_TRUE(co_await running.parent.announce(kSandbox, kOne));
+    EXPECT_TRUE(co_await running.parent.announce(kSandbox, kOne));
+    EXPECT_TRUE(co_await running.parent.announce(kSandbox, kTwo));
+    const auto meanwhile = co_await ask(executor, running.dns_port, name);
+    EXPECT_TRUE(meanwhile && !meanwhile->addresses.empty()) << "this one knows what is in force";
+    EXPECT_TRUE(co_await running.parent.detach(kSandbox, kLoad));
+
+    Parent second(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
+    EXPECT_TRUE(second.open());
+    EXPECT_TRUE(second.state(kSandbox)->at("held").as_bool());
+    EXPECT_EQ(second.state(kSandbox)->at("changes").as_array().size(), 2U);
+    sockets = running.sockets();
+    EXPECT_TRUE(co_await second.attach(kSandbox, "t1", kLoad, std::move(sockets)));
+    const auto refused = [&]() -> asio::awaitable<bool> {
+      const auto answer = co_await ask(executor, running.dns_port, name);
+      co_return answer && answer->code == DnsCode::refused;
+    };
+    EXPECT_TRUE(co_await refused());
+    // A later policy settles the change that it came of, and no other.
+    Settings next = running.settings(2);
+    std::vector<std::string> settles{kOne};
+    EXPECT_TRUE(co_await second.put(kSandbox, std::move(next), std::move(settles)));
+    EXPECT_TRUE(co_await refused());
+    EXPECT_TRUE(co_await second.withdraw(kSandbox, kTwo));
+    EXPECT_FALSE(second.state(kSandbox)->at("held").as_bool());
+    const auto served = co_await ask(executor, running.dns_port, name);
+    EXPECT_TRUE(served && !served->addresses.empty());
+
+    // Told once more, what is in force already settles too. Nothing announced, nothing held.
+    EXPECT_TRUE(co_await second.announce(kSandbox, kOne));
+    Settings again = running.settings(2);
+    settles = {kOne};
+    EXPECT_TRUE(co_await second.put(kSandbox, std::move(again), std::move(settles)));
+    EXPECT_TRUE(co_await second.announce("othersandboxothersand123", kOne));  // it has no settings yet
+    Parent third(executor, running.config, running.disk, running.audit, Vault(running.folder.path() / "vault", Secret(std::size_t{32})));
+    EXPECT_TRUE(third.open());
+    EXPECT_FALSE(third.state(kSandbox)->at("held").as_bool());
+    EXPECT_EQ(third.state(kSandbox)->at("generation").as_int64(), 2);
+    EXPECT_TRUE(third.state("othersandboxothersand123")->at("held").as_bool());
+    EXPECT_TRUE(co_await third.withdraw("othersandboxothersand123", kOne));
+    EXPECT_FALSE(third.state("othersandboxothersand123"));
+    std::string code;
+    for (int i = 0; i < 70 && code.empty(); ++i) {
+      const auto done = co_await third.announce(kSandbox, fmt::format("changechangechange{:06}", i));
+      if (!done) code = done.error().code;
+    }
+    EXPECT_EQ(code, "too_many_changes");
+  });
+}
+
 TEST(Parent, ASealedCredentialIsStoredLikeAnother) {
   test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     RunningParent running(executor);

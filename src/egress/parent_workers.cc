@@ -82,7 +82,8 @@ void Parent::introduce(WorkerProcess& process, TenantWorker& worker, ParentSandb
   worker.given.insert(sandbox.id);
   Message settings;
   settings.body = {{"type", "sandbox"}, {"sandbox", sandbox.id}, {"names", sandbox.names.to_json()}, {"total_bytes", sandbox.total_bytes}};
-  if (sandbox.settings) settings.body["settings"] = sandbox.settings->document;
+  // Without them the policy is none.
+  if (sandbox.settings && !sandbox.held) settings.body["settings"] = sandbox.settings->document;
   process.tell(std::move(settings));
   if (sandbox.sockets.empty()) return;
   Message sockets;
@@ -117,11 +118,7 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
     const ParentSandbox* sandbox = find(text_at(event->get_object(), "sandbox"));
     if (!sandbox || sandbox->tenant != tenant) return;
     json::object copy = event->get_object();
-    figures_.decided(text_at(copy, "kind"), text_at(copy, "verdict"));
-    if (const auto* unreported = body.if_contains("unreported"); unreported && unreported->is_int64() && unreported->get_int64() > 0) {
-      copy["unreported"] = *unreported;
-      figures_.unreported(static_cast<std::uint64_t>(unreported->get_int64()));
-    }
+    figures_.decided(copy);
     return audit_.append(tenant, std::move(copy));
   }
   ParentSandbox* sandbox = find(text_at(body, "sandbox"));

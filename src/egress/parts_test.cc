@@ -44,18 +44,20 @@ TEST(Figures, SumsOutliveSandboxesAndWorkersAndLabelsAreFew) {
   figures.counted({}, {{"requests", 5}, {"bytes_up", 100}});
   figures.counted({{"requests", 5}, {"bytes_up", 100}}, {{"requests", 7}, {"bytes_up", 300}});
   figures.counted({{"requests", 7}}, {{"requests", 1}, {"bytes_down", -5}});  // another worker, from the beginning; nonsense counts nothing
-  figures.decided("dns", "deny");
-  figures.decided("dns", "deny");
-  figures.decided("whatever a worker says", "x\"} 1\n");
+  figures.decided({{"kind", "dns"}, {"verdict", "deny"}});
+  figures.decided({{"kind", "dns"}, {"verdict", "deny"}, {"count", 41}, {"unreported", true}});
+  figures.decided({{"kind", "dns"}, {"verdict", "deny"}, {"count", -7}});
+  figures.decided({{"kind", "dns"}, {"verdict", "deny"}, {"count", INT64_MAX}});
+  figures.decided({{"kind", "whatever a worker says"}, {"verdict", "x\"} 1\n"}, {"count", "many"}});
   figures.worker_died();
   Figures::Now now;
   now.open_connections = 3;
   const std::string text = figures.text(now);
   for (const char* line :
        {"space_egress_requests_total 8\n", "space_egress_bytes_total{direction=\"up\"} 300\n",
-        "space_egress_bytes_total{direction=\"down\"} 0\n", "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 2\n",
-        "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n", "space_egress_worker_deaths_total 1\n",
-        "space_egress_connections_open 3\n"})
+        "space_egress_bytes_total{direction=\"down\"} 0\n", "space_egress_decisions_total{kind=\"dns\",verdict=\"deny\"} 44\n",
+        "space_egress_decisions_unreported_total 41\n", "space_egress_decisions_total{kind=\"other\",verdict=\"other\"} 1\n",
+        "space_egress_worker_deaths_total 1\n", "space_egress_connections_open 3\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 

@@ -1,5 +1,6 @@
 #include "egress/records.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fmt/format.h>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::size_t kLongestSettings = 8 << 20;
 constexpr std::size_t kLongestNames = NameMap::kMost * 256;
+constexpr std::size_t kLongestChanges = 64 << 10;
 
 Result<NameMap> read_names(const std::filesystem::path& file, bool& torn) {
   NameMap map;
@@ -33,6 +35,24 @@ Result<NameMap> read_names(const std::filesystem::path& file, bool& torn) {
   return map;
 }
 
+Result<std::set<std::string>> read_changes(const std::filesystem::path& file) {
+  std::set<std::string> changes;
+  auto text = read_file(file, kLongestChanges);
+  if (!text) {
+    if (text.error().kind == ErrorKind::not_found) return changes;
+    return fail(std::move(text).error());
+  }
+  std::string_view rest = *text;
+  while (!rest.empty()) {
+    const auto end = rest.find('\n');
+    std::string change(rest.substr(0, end));
+    if (end == std::string_view::npos || !is_id(change)) return fail(ErrorKind::internal, "bad_record", "the changes cannot be read");
+    changes.insert(std::move(change));
+    rest.remove_prefix(end + 1);
+  }
+  return changes;
+}
+
 }  // namespace
 
 Result<> Records::open() const { return make_directories(folder_, 0700); }
@@ -41,15 +61,20 @@ Result<std::map<std::string, Records::Found>> Records::load() const {
   std::map<std::string, Found> found;
   TRY(const auto names, list_directory(folder_));
   for (const std::string& name : names) {
-    if (!name.ends_with(".json")) continue;
-    const std::string id = name.substr(0, name.size() - 5);
+    std::string id = name.substr(0, name.find('.'));
+    const bool has_settings = name == id + ".json";
+    // A change that was announced for a sandbox without settings is known as well.
+    if (!has_settings && (name != id + ".changes" || std::find(names.begin(), names.end(), id + ".json") != names.end())) continue;
     auto read = [&]() -> Result<Found> {
-      TRY(const std::string text, read_file(folder_ / name, kLongestSettings));
       Found record;
-      TRY(record.settings, parse_json_object(text, kLongestSettings));
+      if (has_settings) {
+        TRY(const std::string text, read_file(folder_ / name, kLongestSettings));
+        TRY(record.settings, parse_json_object(text, kLongestSettings));
+      }
       bool torn = false;
       TRY(record.names, read_names(folder_ / (id + ".names"), torn));
       if (torn) TRY_VOID(save_names(id, record.names));
+      TRY(record.changes, read_changes(folder_ / (id + ".changes")));
       if (const auto total = read_file(folder_ / (id + ".total"), 32))
         (void)std::from_chars(total->data(), total->data() + total->size(), record.total_bytes);
       return record;
@@ -66,6 +91,17 @@ Result<std::map<std::string, Records::Found>> Records::load() const {
 
 Result<> Records::save(const std::string& id, const json::object& settings) const {
   return write_file_durable(folder_ / (id + ".json"), json::serialize(settings));
+}
+
+Result<> Records::save_changes(const std::string& id, const std::set<std::string>& changes) const {
+  const auto file = folder_ / (id + ".changes");
+  if (changes.empty()) {
+    if (::unlink(file.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove a record");
+    return {};
+  }
+  std::string text;
+  for (const std::string& change : changes) text.append(change).push_back('\n');
+  return write_file_durable(file, text);
 }
 
 Result<> Records::save_names(const std::string& id, const NameMap& names) const {
@@ -96,7 +132,7 @@ Result<> Records::save_total(const std::string& id, std::int64_t bytes) const {
 }
 
 Result<> Records::remove(const std::string& id) const {
-  for (const char* ending : {".json", ".names", ".total"})
+  for (const char* ending : {".json", ".changes", ".names", ".total"})
     if (::unlink((folder_ / (id + ending)).c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove a record");
   return sync_directory(folder_);
 }

@@ -5,6 +5,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <fmt/format.h>
+#include <optional>
 
 #include "base/random.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kMostFollowed = 8;
+constexpr std::chrono::milliseconds kSecondPatience{300};
+constexpr std::chrono::seconds kLongestLife{300}, kUnansweredLife{30}, kMissingLife{5};
 
 asio::ip::address to_asio(const Address& address) {
   if (address.is_v4()) {
@@ -70,6 +73,7 @@ std::vector<Endpoint> Resolver::parse_resolv_conf(std::string_view text) {
 }
 
 Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& cache) {
+  using namespace asio::experimental::awaitable_operators;
   const auto missing = [&] {
     return fail(ErrorKind::not_found, "name_not_found", fmt::format("{} has no address", name), "check the name");
   };
@@ -82,15 +86,36 @@ Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& ca
   if (!cache.may_ask(name, std::chrono::steady_clock::now()))
     co_return fail(ErrorKind::resource_exhausted, "too_many_lookups", "this sandbox looked up more than 20 new names in a second",
                    "wait a moment");
+  // Both at once: a host that has both is reached by IPv6 where its IPv4 is not. Servers that never answer the second question are met
+  // often enough that the first one's answer does not wait long for it.
+  std::optional<Result<DnsReply>> v4, v6;
+  Signal found(executor_);
+  const auto known_v4 = [&v4] { return v4 && *v4 && !(*v4)->addresses.empty(); };
+  auto ask_v4 = [&]() -> asio::awaitable<void> {
+    v4 = co_await follow(name, DnsType::a);
+    if (known_v4()) found.notify_all();
+  };
+  auto ask_v6 = [&]() -> asio::awaitable<void> { v6 = co_await follow(name, DnsType::aaaa); };
+  auto enough = [&]() -> asio::awaitable<void> {
+    while (!known_v4()) co_await found.wait();
+    co_await sleep_for(kSecondPatience);
+  };
+  co_await ((ask_v4() && ask_v6()) || enough());
   std::vector<Address> addresses;
-  std::uint32_t ttl = 3600;
-  for (const DnsType type : {DnsType::a, DnsType::aaaa}) {
-    CO_TRY(DnsReply reply, co_await follow(name, type));
-    addresses.insert(addresses.end(), reply.addresses.begin(), reply.addresses.end());
-    ttl = std::min(ttl, reply.ttl_s);
-    if (!addresses.empty()) break;
+  std::chrono::seconds life = kLongestLife;
+  for (const auto* reply : {&v4, &v6}) {
+    if (!*reply || !**reply) {
+      life = std::min(life, kUnansweredLife);  // asked again soon
+      continue;
+    }
+    addresses.insert(addresses.end(), (**reply)->addresses.begin(), (**reply)->addresses.end());
+    if (!(**reply)->addresses.empty()) life = std::min(life, std::max(std::chrono::seconds((**reply)->ttl_s), std::chrono::seconds(1)));
   }
-  const std::chrono::seconds life(addresses.empty() ? 5 : std::clamp<std::uint32_t>(ttl, 1, 300));
+  if (addresses.empty()) {
+    if (!*v4) co_return fail(std::move(*v4).error());
+    if (!*v6) co_return fail(std::move(*v6).error());
+    life = kMissingLife;
+  }
   cache.put(name, addresses, life, std::chrono::steady_clock::now());
   if (addresses.empty()) co_return missing();
   co_return addresses;

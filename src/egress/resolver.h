@@ -45,7 +45,8 @@ class Resolver {
   };
   Resolver(asio::any_io_executor executor, Options options) : executor_(std::move(executor)), options_(std::move(options)) {}
 
-  // At least one address, IPv4 first. `not_found`/name_not_found when there is none, `unavailable`/resolver_failed without an answer.
+  // At least one address, IPv4 first, then IPv6; both are asked for. `not_found`/name_not_found when there is none,
+  // `unavailable`/resolver_failed without an answer.
   Task<std::vector<Address>> resolve(std::string name, ResolverCache& cache);
 
   // The `nameserver` lines of a resolv.conf (resolv.conf(5)); others are not looked at.

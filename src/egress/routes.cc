@@ -15,6 +15,27 @@ Result<std::string> sandbox_of(const http::Exchange& exchange) {
   return fail(ErrorKind::not_found, "sandbox_not_found", "the gateway knows no such sandbox");
 }
 
+Result<std::string> change_of(const http::Exchange& exchange) {
+  const std::string& change = exchange.param("change");
+  if (is_id(change)) return change;
+  return fail(ErrorKind::invalid_argument, "invalid_change", "a change is named by an id");
+}
+
+// The changes that these settings bring to their end; not a part of the settings.
+Result<std::vector<std::string>> take_settles(json::object& body) {
+  std::vector<std::string> out;
+  const auto* value = body.if_contains("settles");
+  if (!value) return out;
+  const auto wrong = [] { return fail(ErrorKind::invalid_argument, "invalid_change", "settles must be a list of at most 64 ids"); };
+  if (!value->is_array() || value->get_array().size() > 64) return wrong();
+  for (const json::value& one : value->get_array()) {
+    if (!one.is_string() || !is_id(std::string(one.get_string()))) return wrong();
+    out.emplace_back(one.get_string());
+  }
+  body.erase("settles");
+  return out;
+}
+
 Task<> no_content(http::Exchange& exchange) {
   http::Response response;
   response.status = 204;
@@ -68,12 +89,25 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
   });
   router.add("PUT", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
     CO_TRY(const std::string id, sandbox_of(exchange));
-    CO_TRY(const json::object body, co_await read_object(exchange, kLongestSettings));
+    CO_TRY(json::object body, co_await read_object(exchange, kLongestSettings));
+    CO_TRY(std::vector<std::string> settles, take_settles(body));
     CO_TRY(Settings settings, Settings::parse(body));
     const std::int64_t generation = settings.generation;
-    CO_TRY_VOID(co_await parent.put(id, std::move(settings)));
+    CO_TRY_VOID(co_await parent.put(id, std::move(settings), std::move(settles)));
     json::object answer{{"sandbox", id}, {"generation", generation}};
     co_return co_await reply_json(exchange, 200, std::move(answer));
+  });
+  router.add("PUT", "/sandboxes/{id}/changes/{change}", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(std::string change, change_of(exchange));
+    CO_TRY_VOID(co_await parent.announce(id, std::move(change)));
+    co_return co_await no_content(exchange);
+  });
+  router.add("DELETE", "/sandboxes/{id}/changes/{change}", [&parent](http::Exchange& exchange) -> Task<> {
+    CO_TRY(const std::string id, sandbox_of(exchange));
+    CO_TRY(std::string change, change_of(exchange));
+    CO_TRY_VOID(co_await parent.withdraw(id, std::move(change)));
+    co_return co_await no_content(exchange);
   });
   router.add("DELETE", "/sandboxes/{id}", [&parent](http::Exchange& exchange) -> Task<> {
     CO_TRY(const std::string id, sandbox_of(exchange));

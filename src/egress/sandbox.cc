@@ -16,7 +16,7 @@ namespace {
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kBacklog = 2048;  // more than the namespace lets in at a time (net/ruleset.h), so that the queue never drops silently
 constexpr int kBurst = 64;
-constexpr std::uint64_t kEventsPerSecond = 200;
+constexpr std::chrono::seconds kFlushEvery{1};
 
 }  // namespace
 
@@ -60,9 +60,8 @@ struct Sandbox::Sockets {
 };
 
 Sandbox::Sandbox(Services& services, std::string id)
-    : services_(services), id_(std::move(id)), settings_(std::make_shared<const Settings>()) {
+    : services_(services), id_(std::move(id)), settings_(std::make_shared<const Settings>()), flush_(services.executor) {
   budget_.set(settings_->limits);
-  events_.set_rate(kEventsPerSecond);
 }
 
 Sandbox::~Sandbox() {
@@ -120,6 +119,7 @@ void Sandbox::detach() {
   sockets_.reset();
   const std::vector<Flow*> now(flows_.begin(), flows_.end());
   for (Flow* flow : now) flow->cut("the sandbox left this gateway");
+  tell_waiting();
 }
 
 asio::awaitable<std::uint32_t> Sandbox::number_of(std::string name) {
@@ -137,14 +137,23 @@ void Sandbox::report(Event event) {
   event.sandbox = id_;
   event.generation = settings_->generation;
   if (event.verdict == "deny") ++counters_.denied;
-  // A guest that asks a thousand times a second fills the log with one fact.
-  if (!events_.try_take(1, std::chrono::steady_clock::now())) {
-    ++unreported_;
-    return;
-  }
-  json::object message{{"type", "event"}, {"event", event.to_json()}};
-  if (unreported_ > 0) message["unreported"] = std::exchange(unreported_, 0);
-  services_.tell(std::move(message));
+  if (const auto now = reporter_.take(std::move(event), std::chrono::steady_clock::now())) return tell(*now);
+  // After the sandbox left only the connections that were cut are heard of, once each; then this goes.
+  if (!sockets_) return tell_waiting();
+  if (std::exchange(flush_set_, true)) return;
+  flush_.expires_after(kFlushEvery);
+  flush_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    self->flush_set_ = false;
+    self->tell_waiting();
+  });
+}
+
+void Sandbox::tell(const Event& event) { services_.tell({{"type", "event"}, {"event", event.to_json()}}); }
+
+void Sandbox::tell_waiting() {
+  for (const Event& event : reporter_.flush()) tell(event);
 }
 
 }  // namespace space::egress

@@ -14,6 +14,7 @@
 #include "egress/limits.h"
 #include "egress/name_map.h"
 #include "egress/observed.h"
+#include "egress/reporter.h"
 #include "egress/settings.h"
 
 namespace space::egress {
@@ -51,7 +52,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void update(std::shared_ptr<const Settings> settings);
   // [TCP, UDP DNS, TCP DNS] of a load; listens and serves from now on. Another load's sockets go first.
   Result<> serve(std::vector<Fd> sockets);
-  void detach();  // closes the sockets and cuts every connection
+  void detach();  // closes the sockets and cuts every connection; events that wait are told
 
   const std::string& id() const { return id_; }
   Services& services() { return services_; }
@@ -64,7 +65,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
   // The number of an allowed name's synthetic address; the parent has heard of it before the guest does. 0: full.
   asio::awaitable<std::uint32_t> number_of(std::string name);
-  void report(Event event);  // adds the id and the generation; bounded in rate
+  // Adds the id and the generation. Told at once, or within a second as one event with others like it: bounded in rate, and none is lost.
+  void report(Event event);
 
   // Connections that were accepted and are not over yet. Counted before serve_connection() runs, which counts down: those that are
   // accepted in one burst must not all see the count from before it.
@@ -76,6 +78,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
  private:
   struct Sockets;
+  void tell(const Event& event);
+  void tell_waiting();
+
   Services& services_;
   std::string id_;
   std::shared_ptr<const Settings> settings_;
@@ -84,8 +89,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   NameMap names_;
   Counters counters_;
   Observed observed_;
-  Bucket events_;
-  std::uint64_t unreported_ = 0;
+  Reporter reporter_;
+  asio::steady_timer flush_;
+  bool flush_set_ = false;
   std::set<Flow*> flows_;
   std::shared_ptr<Sockets> sockets_;
 };

@@ -155,7 +155,7 @@ class Gateway {
   std::string ca_pem;
   std::vector<json::object> events;
   std::vector<std::uint16_t> ports;  // TCP, UDP DNS, TCP DNS
-  std::vector<std::string> asked;    // of the resolver
+  std::vector<std::string> asked;    // of the resolver: the names whose A was, beside which AAAA is
   std::uint16_t upstream_port = 0;
   std::string resolves_to = "127.0.0.1";
   std::chrono::milliseconds names_after{0};     // the resolver takes that long
@@ -170,7 +170,7 @@ class Gateway {
       if (error) co_return;
       const auto question = parse_dns_question({buffer.data(), n});
       if (!question) continue;
-      asked.push_back(question->name);
+      if (question->type == static_cast<std::uint16_t>(DnsType::a)) asked.push_back(question->name);
       std::vector<Address> addresses;
       const Address address = Address::parse(resolves_to).value();
       if (question->type == (address.is_v4() ? 1 : 28)) addresses.push_back(address);

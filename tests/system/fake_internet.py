@@ -149,10 +149,10 @@ def answer_dns(query, zone, log):
     plain = query[at + 5:].hex() in ("", PLAIN_EDNS) and ".".join(labels) == name
     log.write("dns", name=name, kind=kind, **({} if plain else {"raw": query.decode("latin1")}))
     value = zone.get(name) or zone.get("*." + ".".join(labels[1:]).lower())
-    if isinstance(value, str) and value.startswith("turns:"):  # another answer each time
+    if isinstance(value, str) and value.startswith("turns:"):  # another answer each time that the same is asked
         turns = value[6:].split(",")
-        TURNS[name] = TURNS.get(name, -1) + 1
-        value = turns[min(TURNS[name], len(turns) - 1)]
+        TURNS[name, kind] = TURNS.get((name, kind), -1) + 1
+        value = turns[min(TURNS[name, kind], len(turns) - 1)]
     answers = b""
     count = 0
     for one in value if isinstance(value, list) else [value] if value else []:

@@ -2,14 +2,30 @@
 at run time; credentials are added outside; the gateway's end is the network's end."""
 
 import json
+import subprocess
+import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from egress_case import EgressTest, RULES
+from space_server import BINARY
 
 BUDGET_S = 240
 
 TOOLS = RULES + [{"id": name, "name": f"{name}.test", "methods": ["GET", "HEAD"]} for name in ("pip", "npm", "git", "apt")]
+
+FLOOD = r'''
+import socket, struct, sys
+server = next(l.split()[1] for l in open("/etc/resolv.conf") if l.startswith("nameserver"))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2); s.connect((server, 53)); answered = 0
+for i in range(int(sys.argv[1])):
+    name = b"".join(bytes([len(l)]) + l for l in (b"n%d" % i, b"flood", b"test")) + b"\0"
+    s.send(struct.pack(">6H", i, 256, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1))
+    try: answered += bool(s.recv(512))
+    except TimeoutError: pass
+print(answered, flush=True)
+'''
 
 
 class Egress(EgressTest):
@@ -126,6 +142,58 @@ class Egress(EgressTest):
         self.assertEqual((code, out), (0, "shared GET allowed.test /again\n"), err)
         self.assertEqual(self.api.ok("GET", f"{self.sandbox.path}/egress")["policy"], self.policy)
 
+    def test_a_gateway_that_dies_within_a_change_serves_nothing_until_it_is_told(self):
+        def gateway(method, target):
+            socket = self.server.run_dir / "egress" / "egress.sock"
+            ran = subprocess.run(["curl", "-sS", "--fail", "-m", "10", "--unix-socket", socket, "-X", method, f"http://gateway{target}"], capture_output=True)
+            return json.loads(ran.stdout or "{}") if ran.returncode == 0 else {}
+
+        with self.api.create(egress={"policy": self.policy}) as other:
+            self.assertIn(b"shared", other.run("curl -sS -m 30 http://allowed.test/").stdout)
+            gateway("PUT", f"/sandboxes/{other.id}/changes/{'c' * 24}")  # of an API that died before it said what came of it
+            self.assertEqual((gateway("GET", f"/sandboxes/{other.id}")["changes"], gateway("GET", f"/sandboxes/{other.id}")["held"]), (["c" * 24], False))
+            self.server.kill_role("egress")
+            found = self.server.wait_for(lambda: gateway("GET", f"/sandboxes/{other.id}"), 30, "the new gateway")
+            self.assertEqual((found["held"], found["changes"]), (True, ["c" * 24]))
+            self.set_policy({"mode": "allowlist", "rules": [{"name": "allowed.test"}]}, other)
+            self.server.wait_for(lambda: self.api.ok("GET", f"{other.path}/egress")["applied"], 20, "the change to be settled")
+            self.server.wait_for(lambda: self.api.ok("GET", f"{other.path}/egress")["serving"], 30, "the hand-over")
+            self.assertFalse(gateway("GET", f"/sandboxes/{other.id}")["held"])
+            self.assertIn(b"shared", other.run("curl -sS -m 30 http://allowed.test/").stdout)
+
+    def test_the_command_says_that_a_policy_is_kept_and_not_in_force(self):
+        told = {"applied": False}
+
+        class Api(BaseHTTPRequestHandler):  # a gateway that is away in the right millisecond cannot be had; its API's answers can
+            def answer(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = {"sandbox": "a" * 24, "generation": 2, "policy": {"mode": "none"}, **told}
+                if self.command == "PATCH":
+                    body = {"operation": {"id": "b" * 24, "state": "succeeded"}, "sandbox": {"id": "a" * 24}}
+                text = json.dumps(body).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_GET = do_PUT = do_PATCH = answer
+
+            def log_message(self, *args):
+                pass
+
+        with HTTPServer(("127.0.0.1", 0), Api) as server:
+            thread = threading.Thread(target=server.serve_forever, daemon=True)
+            thread.start()
+            environment = {**self.server.environment(), "SPACE_URL": f"http://127.0.0.1:{server.server_port}"}
+            for applied, status in ((False, 75), (True, 0)):
+                told["applied"] = applied
+                for words in (("egress", "set", "a" * 24, "none"), ("update", "a" * 24, "--egress", "none")):
+                    ran = subprocess.run([BINARY, *words], env=environment, capture_output=True, timeout=60)
+                    self.assertEqual((ran.returncode, b"not in force yet" in ran.stderr), (status, not applied), ran.stdout + ran.stderr)
+            server.shutdown()
+            thread.join()
+
     def test_a_new_node_hands_over_again_what_the_gateway_has_not(self):
         self.server.kill_role("node")
         self.server.wait_for(lambda: self.api.ok("GET", f"{self.sandbox.path}/egress")["serving"], 30, "the gateway to serve")
@@ -140,6 +208,24 @@ class Egress(EgressTest):
         self.assertIn(b"evil.test", ran.stdout)
         ran = self.cli("--json", "egress", "log", self.sandbox.id)
         self.assertTrue(all(json.loads(line)["sandbox"] == self.sandbox.id for line in ran.stdout.splitlines()))
+
+    def test_a_flood_of_refused_names_hides_no_allowed_request(self):
+        with self.api.create(egress={"policy": self.policy}) as other:
+            other.write("/home/user/flood.py", FLOOD.encode())
+            flood = other.start("python3 flood.py 2000 && curl -sS -m 30 http://allowed.test/in-the-flood").in_background()
+            self.assertIn(b"shared", other.run("sleep 0.3; curl -sS -m 30 http://allowed.test/beside-the-flood").stdout)
+            ran = flood.wait(120)
+            self.assertIn(b"shared", ran.stdout, ran.stderr)
+            answered = int(ran.stdout.split()[0])
+            self.assertGreater(answered, 1000, "the control: it was a flood")
+
+            def refused():
+                return sum(e.get("count", 1) for e in self.log(other) if (e["kind"], e["verdict"]) == ("dns", "deny"))
+
+            self.server.wait_for(lambda: refused() >= answered, 10, "every refusal to be counted")
+            shown = self.cli("egress", "log", other.id).stdout
+            self.assertIn(b"GET allowed.test:80/in-the-flood", shown)
+            self.assertIn(b"GET allowed.test:80/beside-the-flood", shown)
 
     def test_what_is_no_policy_is_refused_whole(self):
         before = self.api.ok("GET", f"{self.sandbox.path}/egress")

@@ -191,7 +191,7 @@ def carried_by_names(t):
     for who, rounds in ((box, 2), (second, 1)):
         for _ in range(rounds):
             t.guest(who, f"curl -sS -m 10 http://{shared_name}/", timeout=40)
-    lookups = [entry for entry in world.net.since(world.mark, "dns") if entry.get("name") == shared_name]
+    lookups = [entry for entry in world.net.since(world.mark, "dns") if (entry.get("name"), entry.get("kind")) == (shared_name, 1)]  # beside it AAAA
     t.control("the second time the first sandbox does not ask again", len(lookups) <= 2, len(lookups))
     t.attempt("the second sandbox is answered from the first one's lookups", len(lookups) < 2, len(lookups))
 
