@@ -56,7 +56,7 @@ class Trial:
     def __init__(self, attack, world, condition=""):
         self.attack, self.world, self.condition = attack, world, condition
         self.controls, self.attempts, self.notes, self.figures = [], [], [], {}
-        self.error, self.seconds, self.timings = None, 0.0, set()
+        self.error, self.seconds, self.timings, self.looked_up = None, 0.0, set(), set()
 
     # What attacks call.
 
@@ -83,6 +83,14 @@ class Trial:
         result = sandbox.run(command, **options)
         self.search(result.stdout + result.stderr)
         return result
+
+    def audited(self, sandbox):
+        """The gateway refused this sandbox something in this trial: its audit log must have a refusal of this sandbox. Looked up once for each."""
+        if self.world.condition == "open" or sandbox.id in self.looked_up:
+            return
+        self.looked_up.add(sandbox.id)
+        self.attempt("what was refused is not in the audit log", self.world.refusal(sandbox) is None, sandbox.id)
+        self.control("the audit log has no refusal of the bystander, who tried nothing", self.world.refusal(self.world.bystander, wait=0) is None)
 
     def search(self, content):
         for name in self.world.secrets_in(content):

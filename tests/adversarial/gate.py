@@ -5,7 +5,8 @@
     gate.attempt("another host", raw("allowed.test", "GET /{m} HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"))
     gate.go()
 
-`{m}` is a marker of that step. A control must arrive, an attempt must not, unless a judge of its own says what counts: it gets a Seen.
+`{m}` is a marker of that step. A control must arrive, an attempt must not, unless a judge of its own says what counts: it gets a Seen. Of what must
+not arrive the gateway's audit log must have a refusal.
 """
 
 import json
@@ -77,14 +78,15 @@ def filled(value, marker):
 
 class Gate:
     def __init__(self, t, box, threads=8):
-        self.t, self.box, self.threads, self.queued, self.seen = t, box, threads, [], {}
+        self.t, self.box, self.threads, self.queued, self.seen, self.refuses = t, box, threads, [], {}, False
 
     def control(self, what, step, trips=None):
         """Must arrive (or satisfy `trips`)."""
         return self.add(True, what, step, trips or (lambda seen: seen.arrived))
 
-    def attempt(self, what, step, reached=None):
-        """Must not arrive (or not satisfy `reached`)."""
+    def attempt(self, what, step, reached=None, refused=None):
+        """Must not arrive (or not satisfy `reached`). `refused`: by the policy, so that the audit log tells of a refusal; without a word what must not arrive is."""
+        self.refuses |= reached is None if refused is None else refused
         return self.add(False, what, step, reached or (lambda seen: seen.arrived))
 
     def add(self, is_control, what, step, judge):
@@ -111,6 +113,8 @@ class Gate:
                 self.t.attempt(what, judge(one), one)
                 if one.error.startswith(OUR_MISTAKES):
                     self.t.control(f"{what}: was tried", False, one)
+        if self.refuses:
+            self.t.audited(self.box)
         return self.seen
 
     def carry_out(self, queued, limit, threads):

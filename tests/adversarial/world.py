@@ -28,7 +28,7 @@ class World:
         self.options = {"tenants_on_tcg": True, "pool_ready": 1, **(options or {})}
         if broken_gateway:
             self.options["egress_allow_range"] = "0.0.0.0/0"
-        self.boxes, self.expected, self.net, self.server = {}, [], None, None
+        self.boxes, self.expected, self.net, self.server, self.audit_read = {}, [], None, None, {}
 
     def __enter__(self):
         try:
@@ -94,6 +94,8 @@ class World:
         """A trial begins: what the attacker's sandboxes may reach, and from where on the internet's log is looked at."""
         self.condition, self.expected = condition, []
         self.mark = self.net.mark()
+        now = time.time()
+        self.begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"  # as the audit log writes it
 
     def settings(self, condition=None):
         """The network of a sandbox of the attacker under a condition, as a create takes it."""
@@ -113,6 +115,21 @@ class World:
     def arrived(self, text):
         """Those that hold this text."""
         return [entry for entry, whole in self.arrivals() if text in whole]
+
+    def refusal(self, box, wait=5):
+        """The audit log's next refusal of this sandbox in this trial, None without one in `wait` seconds. A flood of equal refusals becomes one event with a count,
+        a second later. What was read is not read again."""
+        until = time.monotonic() + wait
+        while True:
+            after = self.audit_read.get(box.id)
+            with box.api.events(f"{box.path}/egress/log" + (f"?after={after}" if after else "")) as stream:
+                for event in stream:
+                    self.audit_read[box.id], one = event.id, event.data
+                    if one["sandbox"] == box.id and one["time"] >= self.begun and (one["verdict"] == "deny" or one["kind"] == "security"):
+                        return one
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.2)
 
     def facts(self):
         """What a report says about what was attacked."""

