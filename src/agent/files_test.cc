@@ -93,6 +93,19 @@ TEST_F(Files, AreReadInRanges) {
 
 TEST_F(Files, OfProcHaveContentAlthoughTheySayTheyAreEmpty) { EXPECT_NE(get("/proc/self/status").find("space-agent"), std::string::npos); }
 
+TEST_F(Files, OfSysEndWhereTheyEndAlthoughTheySayTheyAreAPageLong) {
+  const std::string address = "/sys/class/net/lo/address", content = "00:00:00:00:00:00\n";
+  ASSERT_GT(status(address).st_size, static_cast<off_t>(content.size()));
+  EXPECT_EQ(get(address), content);
+  EXPECT_EQ(get(address, {{"Range", "bytes=0-1"}}), content);
+  const auto head = ask("HEAD", target(address));
+  EXPECT_EQ(head->headers.get("Content-Length"), std::to_string(content.size()));
+  std::ofstream(path("holes")).close();
+  fs::resize_file(path("holes"), 300'000);  // no blocks either
+  EXPECT_EQ(get(path("holes")), std::string(300'000, '\0'));
+  EXPECT_EQ(get(path("holes"), {{"Range", "bytes=299990-"}}), std::string(10, '\0'));
+}
+
 TEST_F(Files, OnlyRegularOnesHaveContent) {
   ::mkfifo(path("fifo").c_str(), 0600);
   EXPECT_EQ(get("/dev/zero"), "error: not_a_file");
