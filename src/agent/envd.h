@@ -10,6 +10,7 @@
 #include <string>
 
 #include "agent/agent.h"
+#include "agent/figures.h"
 #include "base/json.h"
 #include "http/router.h"
 
@@ -31,10 +32,7 @@ struct Envd {
   std::map<std::uint32_t, Started> started;  // by the process's number
   std::map<std::string, std::shared_ptr<PolledWatcher>> watchers;
 
-  struct CpuTimes {
-    std::uint64_t busy = 0, total = 0;
-  };
-  std::optional<CpuTimes> cpu;  // at the last question for metrics
+  std::optional<CpuMark> cpu;  // at the last question for metrics
 };
 
 // All of it; called once.

@@ -151,6 +151,8 @@ Task<> follow(EnvdPtr envd, StreamWriter& writer, ProcessPtr process, OutputWind
       if (over) co_return Result<>();
       continue;
     }
+    if (reader.lost())
+      co_return fail(ErrorKind::conflict, "data_loss", "output of the command was not read for too long, and a part of it is lost");
     if (process->state() == ProcessState::exited) co_return Result<>();
     const auto next = std::min(Clock::now() + keepalive, until);
     if (co_await reader.news.wait_until(next)) continue;

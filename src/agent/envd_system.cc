@@ -1,12 +1,13 @@
 // E2B's /health, /metrics and /envs.
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <charconv>
-
 #include "agent/entry.h"
 #include "agent/envd.h"
+#include "agent/figures.h"
 #include "agent/routes.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -16,57 +17,30 @@ namespace {
 
 using EnvdPtr = std::shared_ptr<Envd>;
 
-// The number behind `name` in /proc/meminfo, in bytes.
-std::uint64_t memory_value(std::string_view text, std::string_view name) {
-  const std::size_t at = text.find(fmt::format("{}:", name));
-  if (at == std::string_view::npos) return 0;
-  text.remove_prefix(at + name.size() + 1);
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value << 10;
+std::optional<CpuTimes> cpu_times() {
+  const auto text = read_file("/proc/stat", 1 << 20);
+  return text ? read_cpu_times(*text) : std::nullopt;
 }
 
-// The first line of /proc/stat (proc(5)): user nice system idle iowait irq softirq steal.
-Envd::CpuTimes cpu_times(std::string_view text) {
-  Envd::CpuTimes out;
-  if (!text.starts_with("cpu ")) return out;
-  text = text.substr(4, text.find('\n') - 4);
-  for (int column = 0; column < 8; ++column) {
-    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc()) break;
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    out.total += value;
-    if (column != 3 && column != 4) out.busy += value;
-  }
-  return out;
-}
-
+// Of one question after the other the CPU share is that of the time between them; else of a moment that is waited for here.
 Task<> get_metrics(EnvdPtr envd, http::Exchange& exchange) {
-  CO_TRY(const std::string memory, read_file("/proc/meminfo", 64 << 10));
-  CO_TRY(const std::string stat, read_file("/proc/stat", 1 << 20));
-  const Envd::CpuTimes now = cpu_times(stat), before = envd->cpu.value_or(Envd::CpuTimes{});
-  envd->cpu = now;
-  const std::int64_t cpus = std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN));
-  const double share =
-      now.total > before.total ? 100.0 * static_cast<double>(now.busy - before.busy) / static_cast<double>(now.total - before.total) : 0.0;
-  const std::uint64_t total = memory_value(memory, "MemTotal"), available = memory_value(memory, "MemAvailable"),
-                      cached = memory_value(memory, "Cached");
+  using Clock = std::chrono::steady_clock;
+  Readings readings;
+  if (is_fit(envd->cpu, Clock::now())) {
+    readings.before = envd->cpu->times;
+  } else if ((readings.before = cpu_times())) {
+    envd->cpu = CpuMark{*readings.before, Clock::now()};
+    asio::steady_timer timer(envd->agent.executor, kLeastShareTime);
+    co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+  }
+  readings.now = cpu_times();
+  if (readings.now) envd->cpu = CpuMark{*readings.now, Clock::now()};
+  readings.cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (auto memory = read_file("/proc/meminfo", 64 << 10)) readings.memory = std::move(*memory);
   struct statvfs disk = {};
-  (void)::statvfs("/", &disk);
-  const std::uint64_t size = disk.f_blocks * disk.f_frsize, free = disk.f_bfree * disk.f_frsize;
-  json::object body{{"ts", system_clock().wall_ms() / 1000},
-                    {"cpu_count", cpus},
-                    {"cpu_used_pct", static_cast<double>(static_cast<std::int64_t>(share * 100)) / 100},
-                    {"mem_total", total},
-                    {"mem_used", total - std::min(total, available)},
-                    {"mem_cache", cached},
-                    {"mem_total_mib", total >> 20},
-                    {"mem_used_mib", (total - std::min(total, available)) >> 20},
-                    {"disk_used", size - free},
-                    {"disk_total", size}};
+  if (::statvfs("/", &disk) == 0) readings.disk = disk;
+  json::object body = figures(readings);
+  body["ts"] = system_clock().wall_ms() / 1000;
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 

@@ -5,6 +5,7 @@
 
 #include "agent/envd_connect.h"
 #include "agent/envd_multipart.h"
+#include "agent/figures.h"
 #include "agent/test_support.h"
 
 namespace space::agent {
@@ -190,6 +191,45 @@ TEST_F(EnvdTest, DownloadsAndTheirErrors) {
   EXPECT_EQ(ask("POST", "/files?path=/tmp/", "x", {{"Content-Type", "application/octet-stream"}})->status, 400);
   EXPECT_EQ(ask("POST", "/files?path=x", "x", {{"Content-Type", "text/plain"}})->status, 400);
   EXPECT_EQ(ask("GET", "/health")->status, 204);
+}
+
+TEST_F(EnvdTest, FiguresAreThoseOfNow) {
+  const auto ask_figures = [&] { return parse_json_object(ask("GET", "/metrics")->body).value(); };
+  const auto first = ask_figures();
+  for (const char* name : {"cpu_count", "mem_total", "mem_used", "disk_total", "disk_used"})
+    EXPECT_GT(first.at(name).to_number<std::int64_t>(), 0) << name;
+  EXPECT_LE(first.at("disk_used").to_number<std::int64_t>(), first.at("disk_total").to_number<std::int64_t>());
+  EXPECT_TRUE(first.at("cpu_used_pct").is_number()) << "of the first question too";
+  const auto begun = std::chrono::steady_clock::now();
+  ask_figures();
+  EXPECT_GT(seconds_since(begun), 0.4) << "too soon after the one before: a moment is measured";
+}
+
+TEST(Figures, OfWhatCannotBeReadAreNull) {
+  for (const auto& [name, value] : figures({})) EXPECT_TRUE(value.is_null()) << name;
+  Readings readings;
+  readings.disk.emplace();
+  readings.memory = "MemTotal: 2048 kB\n";
+  const auto some = figures(readings);
+  EXPECT_TRUE(some.at("disk_total").is_null() && some.at("disk_used").is_null()) << "a disk of 0 bytes is none";
+  EXPECT_EQ(some.at("mem_total").to_number<int>(), 2 << 20);
+  EXPECT_TRUE(some.at("mem_used").is_null());
+}
+
+TEST(Figures, TheCpuShareIsThatBetweenTwoReadings) {
+  EXPECT_FALSE(read_cpu_times(""));
+  EXPECT_FALSE(read_cpu_times("cpu0 1 2 3 4\n"));
+  Readings readings;
+  readings.before = read_cpu_times("cpu  1000 0 0 9000 0 0 0 0 5 5\ncpu0 1 1 1 1\n");
+  readings.now = read_cpu_times("cpu  1050 0 20 9020 5 3 2 0 9 9\n");
+  EXPECT_DOUBLE_EQ(figures(readings).at("cpu_used_pct").to_number<double>(), 75.0);
+  readings.now = readings.before;
+  EXPECT_TRUE(figures(readings).at("cpu_used_pct").is_null()) << "no time has passed";
+  const std::chrono::steady_clock::time_point now{std::chrono::hours(1)};
+  EXPECT_FALSE(is_fit(std::nullopt, now));
+  EXPECT_FALSE(is_fit(CpuMark{{}, now - std::chrono::milliseconds(400)}, now));
+  EXPECT_TRUE(is_fit(CpuMark{{}, now - std::chrono::seconds(5)}, now));
+  EXPECT_FALSE(is_fit(CpuMark{{}, now - std::chrono::seconds(11)}, now));
 }
 
 TEST_F(EnvdTest, PolledWatchersKeepTheirEvents) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "agent/test_support.h"
+#include "agent/tree.h"
 
 namespace space::agent {
 namespace {
@@ -91,6 +92,19 @@ TEST_F(Files, AreReadInRanges) {
 }
 
 TEST_F(Files, OfProcHaveContentAlthoughTheySayTheyAreEmpty) { EXPECT_NE(get("/proc/self/status").find("space-agent"), std::string::npos); }
+
+TEST_F(Files, OfSysEndWhereTheyEndAlthoughTheySayTheyAreAPageLong) {
+  const std::string address = "/sys/class/net/lo/address", content = "00:00:00:00:00:00\n";
+  ASSERT_GT(status(address).st_size, static_cast<off_t>(content.size()));
+  EXPECT_EQ(get(address), content);
+  EXPECT_EQ(get(address, {{"Range", "bytes=0-1"}}), content);
+  const auto head = ask("HEAD", target(address));
+  EXPECT_EQ(head->headers.get("Content-Length"), std::to_string(content.size()));
+  std::ofstream(path("holes")).close();
+  fs::resize_file(path("holes"), 300'000);  // no blocks either
+  EXPECT_EQ(get(path("holes")), std::string(300'000, '\0'));
+  EXPECT_EQ(get(path("holes"), {{"Range", "bytes=299990-"}}), std::string(10, '\0'));
+}
 
 TEST_F(Files, OnlyRegularOnesHaveContent) {
   ::mkfifo(path("fifo").c_str(), 0600);
@@ -201,6 +215,34 @@ TEST_F(Files, AreListedInPagesAndInOrder) {
   EXPECT_EQ(code_of(ask("GET", root + "&after=!!")), "invalid_cursor");
   EXPECT_EQ(code_of(ask("GET", root + "&depth=0")), "invalid_query");
   EXPECT_EQ(code_of(ask("GET", "/v1/files/list?path=" + path("tree/a"))), "not_a_directory");
+}
+
+TEST(Listings, GoOnAfterNamesThatVanish) {
+  const auto folder = TempDir::make(fs::temp_directory_path(), "list-test-").value();
+  std::vector<std::string> kept;
+  for (int i = 0; i < 60; ++i) {
+    const std::string name = fmt::format("{:02}", i);
+    std::ofstream(folder.path() / name) << "x";
+    if (i % 20 >= 15) kept.push_back(name);  // 15 go, 5 stay, and so on
+  }
+  const ReadEntry read = [&](int at, const char* name, std::string path) -> Result<Entry> {
+    if (std::stoi(name) % 20 < 15) ::unlinkat(at, name, 0);
+    return read_entry(at, name, std::move(path));
+  };
+  for (const std::size_t limit : {1u, 2u, 4u, 100u}) {
+    for (int i = 0; i < 60; ++i) std::ofstream(folder.path() / fmt::format("{:02}", i)) << "x";
+    std::vector<std::string> found;
+    ListRequest request{folder.path().string(), 1, limit, {}};
+    for (int pages = 0; pages < 60; ++pages) {
+      const auto page = list_folder(request, read);
+      ASSERT_TRUE(page) << describe(page.error());
+      for (const Entry& entry : page->entries) found.push_back(fs::path(entry.path).filename());
+      if (!page->next) break;
+      EXPECT_EQ(page->entries.size(), limit) << "a page that is not the last is full";
+      request.after = *page->next;
+    }
+    EXPECT_EQ(found, kept) << "pages of " << limit;
+  }
 }
 
 TEST_F(Files, HaveEntriesThatSayWhatTheyAre) {

@@ -103,7 +103,7 @@ void prepare_process() {
 http::Options server_options() {
   http::Options options;
   options.server_name = "space-agent";
-  // A reader that does not read holds up its process and nobody else: that is back-pressure, not a fault.
+  // A reader that does not read is slow, not at fault; for how long it may hold its process up is said in window.h.
   options.body_timeout = std::chrono::minutes(10);
   // node keeps a connection made ahead for the next command; it, not this end, decides when to close one, so that no request
   // meets a connection that is just being closed.

@@ -17,7 +17,9 @@ namespace space::agent {
 namespace {
 
 constexpr auto kDrain = std::chrono::milliseconds(200);
-constexpr int kReadsInARow = 4;  // then the loop's other work has its turn
+constexpr auto kLookAgain = std::chrono::seconds(1);  // at readers that hold the process up
+constexpr std::size_t kBeyond = 64 << 10;             // of each pipe: what one of the usual size holds
+constexpr int kReadsInARow = 4;                       // then the loop's other work has its turn
 constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr gid_t kTerminalGroup = 5;  // "tty", as every distribution numbers it
 
@@ -67,7 +69,8 @@ Process::Process(asio::any_io_executor executor, Reaper& reaper, const WindowLim
       out_(executor, command_.terminal ? wire::FrameType::pty_bytes : wire::FrameType::stdout_bytes),
       err_(executor, wire::FrameType::stderr_bytes),
       stdin_(executor),
-      limit_(executor) {}
+      limit_(executor),
+      look_(executor) {}
 
 Task<> Process::start() {
   if (state_ == ProcessState::created) {
@@ -158,18 +161,27 @@ asio::awaitable<void> Process::run(std::shared_ptr<Process> self, Fd status) {
     if (source->open) spawn(executor_, pump(self, *source));
 
   while (!status_) co_await progress_.wait();
-  // What the child itself wrote is all there now and is owed to the readers, however slow they are.
+  // What the child itself wrote is all there now and is owed to the readers. What a usual pipe holds is kept for them at once, with
+  // room or without: how the process ended waits for none of them. For the rest of a larger one they have kPatience.
   for (Source* source : {&out_, &err_}) {
     if (!source->open) continue;
     int waiting = 0;
     if (::ioctl(source->stream.native_handle(), FIONREAD, &waiting) == 0 && waiting > 0) source->owed = static_cast<std::size_t>(waiting);
     take(*source, true);
   }
-  const auto drained = std::chrono::steady_clock::now() + kDrain;
+  const auto ended = std::chrono::steady_clock::now();
   while (out_.open || err_.open) {
     const bool owing = out_.owed > 0 || err_.owed > 0;
-    if (!owing && std::chrono::steady_clock::now() >= drained) break;
-    co_await progress_.wait_until(owing ? std::chrono::steady_clock::time_point::max() : drained);
+    const auto until = owing ? ended + OutputWindow::kPatience : ended + kDrain;
+    if (std::chrono::steady_clock::now() < until) {
+      co_await progress_.wait_until(until);
+      continue;
+    }
+    if (!owing) break;
+    for (Source* source : {&out_, &err_}) {
+      window_.release_all();
+      if (source->owed > 0) take(*source, true);
+    }
   }
   conclude(*status_);
 }
@@ -177,6 +189,9 @@ asio::awaitable<void> Process::run(std::shared_ptr<Process> self, Fd status) {
 asio::awaitable<void> Process::pump([[maybe_unused]] std::shared_ptr<Process> self, Source& source) {
   while (source.open) {
     if (!window_.has_room()) {
+      window_.release_stalled(std::chrono::steady_clock::now());
+      if (window_.has_room()) continue;
+      look_again();
       co_await room_.wait();
       continue;
     }
@@ -186,13 +201,29 @@ asio::awaitable<void> Process::pump([[maybe_unused]] std::shared_ptr<Process> se
   }
 }
 
+// One timer for both sources, and none for each wait: this is on the path of every output that is faster than its reader.
+void Process::look_again() {
+  if (looking_) return;
+  looking_ = true;
+  look_.expires_after(kLookAgain);
+  look_.async_wait([this, weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self) return;
+    looking_ = false;
+    room_.notify_all();
+  });
+}
+
+bool Process::may_take(const Source& source) const { return window_.has_room() || (status_ && source.owed > 0 && source.beyond < kBeyond); }
+
 void Process::take(Source& source, bool to_end) {
   static std::array<char, wire::kMaxFramePayload> scratch;  // one loop, one reading at a time
-  for (int i = 0; source.open && (to_end || i < kReadsInARow) && window_.has_room(); ++i) {
+  for (int i = 0; source.open && (to_end || i < kReadsInARow) && may_take(source); ++i) {
     const ssize_t n = ::read(source.stream.native_handle(), scratch.data(), scratch.size());
     if (n > 0) {
       const auto size = static_cast<std::size_t>(n);
       const bool owing = source.owed > 0;
+      if (!window_.has_room()) source.beyond += size;
       source.owed -= std::min(source.owed, size);
       window_.append(source.type, {scratch.data(), size});
       if (owing && source.owed == 0) progress_.notify();

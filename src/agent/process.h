@@ -89,7 +89,8 @@ class Process : public std::enable_shared_from_this<Process> {
     Source(asio::any_io_executor executor, wire::FrameType frame) : stream(std::move(executor)), type(frame) {}
     asio::posix::stream_descriptor stream;
     wire::FrameType type;
-    std::size_t owed = 0;  // bytes that lay in the pipe when the child ended
+    std::size_t owed = 0;    // bytes that lay in the pipe when the child ended
+    std::size_t beyond = 0;  // those of them that the window took although it had no room
     bool open = false;
   };
 
@@ -98,7 +99,9 @@ class Process : public std::enable_shared_from_this<Process> {
   Result<> make_terminal(Fd (&child)[3]);
   asio::awaitable<void> run(std::shared_ptr<Process> self, Fd status);
   asio::awaitable<void> pump(std::shared_ptr<Process> self, Source& source);
-  void take(Source& source, bool to_end);  // reads what there is, as far as the window has room
+  void take(Source& source, bool to_end);  // reads what there is, as far as the window takes it
+  bool may_take(const Source& source) const;
+  void look_again();  // wakes those that wait for room in a second, to look at the readers
   void arm_limit(std::chrono::milliseconds after, int signal);
   void child_ended(const siginfo_t& info);
   void finish_failed(Error error);
@@ -130,6 +133,8 @@ class Process : public std::enable_shared_from_this<Process> {
   Source out_, err_;  // on a terminal `out_` alone
   asio::posix::stream_descriptor stdin_;
   asio::steady_timer limit_;
+  asio::steady_timer look_;
+  bool looking_ = false;
 };
 
 }  // namespace space::agent

@@ -223,6 +223,23 @@ TEST_F(Processes, AnAttachedReaderHoldsTheProcessBackAndMissesNothing) {
   EXPECT_EQ(outcome->dropped, 0u);
 }
 
+TEST_F(Processes, AReaderThatStallsHoldsUpNeitherTheTimeLimitNorTheEnd) {
+  auto spec = shell("head -c 60000000 /dev/zero");
+  spec.time_limit = milliseconds(500);
+  spec.grace = milliseconds(200);
+  const auto process = create(spec);
+  auto stream = wait(client_->attach(process, 0));
+  for (int i = 0; i < 60 && wait(client_->get(process))->state != "exited"; ++i) ::usleep(50'000);
+  const auto info = wait(client_->get(process)).value();
+  ASSERT_EQ(info.state, "exited");
+  EXPECT_TRUE(info.exit->timed_out);
+  const auto outcome = wait(read_until(**stream, [](const Outcome& o) { return o.exit.has_value(); }));
+  ASSERT_TRUE(outcome && outcome->exit);
+  EXPECT_TRUE(outcome->exit->timed_out);
+  EXPECT_EQ(outcome->dropped, 0u) << "what the process wrote until then is all there";
+  EXPECT_GT(outcome->out.size(), 1u << 20);
+}
+
 TEST_F(Processes, SeveralReadersGetEverythingEachFromItsOwnPlace) {
   const auto process = create(shell("for i in 1 2 3 4 5; do echo $i; sleep 0.05; done"));
   auto a = wait(client_->attach(process, 0));

@@ -139,6 +139,10 @@ Task<> send_frames(Agent& agent, http::Exchange& exchange, Process& process, Out
       CO_TRY_VOID(co_await exchange.write(as_bytes(batch)));
       continue;
     }
+    // The connection is cut, so that nobody takes a part for the whole; one that attaches again is told what is still there.
+    if (reader.lost())
+      co_return fail(ErrorKind::conflict, "outside_window", "the reader stalled, and output that it has not got has left the window",
+                     "attach again after the last sequence that came");
     if (process.state() == ProcessState::exited) co_return co_await exchange.finish();
     if (!co_await reader.news.wait_until(std::chrono::steady_clock::now() + kKeepalive))
       CO_TRY_VOID(co_await exchange.write(as_bytes(keepalive)));

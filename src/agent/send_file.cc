@@ -49,6 +49,17 @@ Task<> send_unsized(Agent& agent, http::Exchange& exchange, const Fd& file, http
   co_return co_await exchange.finish();
 }
 
+// Fills the buffer from the file's beginning; fewer bytes than it holds mean that the file ends there.
+asio::awaitable<Result<std::size_t>> read_beginning(Agent& agent, const Fd& file, std::span<std::byte> into) {
+  std::size_t filled = 0;
+  while (filled < into.size()) {
+    CO_TRY(const std::size_t n, co_await read_at(agent, file, into.subspan(filled), filled));
+    if (n == 0) break;
+    filled += n;
+  }
+  co_return filled;
+}
+
 http::Response range_refused(std::uint64_t size) {
   json::object body{{"type", "about:blank"},
                     {"title", "Range Not Satisfiable"},
@@ -66,6 +77,19 @@ http::Response range_refused(std::uint64_t size) {
 
 Task<> send_file(Agent& agent, http::Exchange& exchange, const OpenedFile& opened, http::Headers headers) {
   const auto size = static_cast<std::uint64_t>(opened.status.st_size);
+  // Files of /sys and their like say 4096 bytes, whatever they hold, and occupy no block. Such a file is asked itself where it ends,
+  // and so is one that is read from its beginning anyway, before a length is promised.
+  std::vector<std::byte> piece(std::min<std::uint64_t>(kPiece, size));
+  const bool whole = exchange.method() != "HEAD" && exchange.headers().get("Range").empty();
+  std::size_t begun = 0;  // bytes of the file's beginning that are in `piece`
+  if (size > 0 && (whole || opened.status.st_blocks == 0)) {
+    CO_TRY(begun, co_await read_beginning(agent, opened.file, piece));
+    if (begun < piece.size()) {
+      CO_TRY_VOID(co_await exchange.start(200, std::move(headers), begun));
+      if (exchange.method() != "HEAD" && begun > 0) CO_TRY_VOID(co_await exchange.write(std::span(piece).first(begun)));
+      co_return co_await exchange.finish();
+    }
+  }
   headers.set("Accept-Ranges", "bytes");
   headers.set("ETag", entity_tag(opened.status));
   if (size == 0 && exchange.method() != "HEAD") co_return co_await send_unsized(agent, exchange, opened.file, std::move(headers));
@@ -86,8 +110,14 @@ Task<> send_file(Agent& agent, http::Exchange& exchange, const OpenedFile& opene
   }
   CO_TRY_VOID(co_await exchange.start(status, std::move(headers), range.length));
   if (exchange.method() == "HEAD") co_return co_await exchange.finish();
-  std::vector<std::byte> piece(std::min<std::uint64_t>(kPiece, range.length));
-  for (std::uint64_t at = range.first, end = range.first + range.length; at < end;) {
+  std::uint64_t at = range.first;
+  const std::uint64_t end = range.first + range.length;
+  if (whole && begun > 0) {
+    CO_TRY_VOID(co_await exchange.write(std::span(piece).first(begun)));
+    at = begun;
+  }
+  piece.resize(std::min<std::uint64_t>(piece.size(), range.length));
+  while (at < end) {
     const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), end - at));
     CO_TRY(const std::size_t n, co_await read_at(agent, opened.file, std::span(piece).first(want), at));
     // The promised length cannot be kept: the connection is cut by this error, so nobody takes the part for the whole.

@@ -8,7 +8,8 @@
 namespace space::agent {
 
 // GET and HEAD, with Range and If-Range. `headers`: the answer's own, beside those for ranges. A file that shrinks meanwhile is
-// conflict/file_changed, which cuts the connection: nobody takes the part for the whole.
+// conflict/file_changed, which cuts the connection: nobody takes the part for the whole. A file that is shorter than it says from the
+// start, as those of /sys are, is sent as it is, whole and without a tag.
 Task<> send_file(Agent& agent, http::Exchange& exchange, const OpenedFile& opened, http::Headers headers);
 
 }  // namespace space::agent

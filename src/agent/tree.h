@@ -2,6 +2,7 @@
 // pool under an Impersonation. Paths are absolute (settings.h, absolute_path).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,12 @@ struct Listing {
   std::optional<std::string> next;  // a cursor when there is more
 };
 
-Result<Listing> list_folder(const ListRequest& request);
+// Looks at one entry, as read_entry does.
+using ReadEntry = std::function<Result<Entry>(int folder, const char* name, std::string path)>;
+
+// An entry that `read` cannot look at, which is gone by then, is left out; what comes after it is not. A folder that the kernel does not
+// give to its end is an error: a part is never told as the whole. Tests let names vanish by `read`.
+Result<Listing> list_folder(const ListRequest& request, const ReadEntry& read = read_entry);
 
 struct MadeFolder {
   Entry entry;

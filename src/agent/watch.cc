@@ -19,7 +19,7 @@ constexpr std::uint32_t kEvents =
     IN_CREATE | IN_MODIFY | IN_ATTRIB | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_EXCL_UNLINK;
 constexpr std::string_view kUploadName = ".space-upload-";  // content.cc: names that exist for a moment
 constexpr int kSecondHalf_ms = 10;
-constexpr std::size_t kMostReported = 4096;
+constexpr std::size_t kMostReported = 4096, kMostMissed = 4096;
 
 struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
@@ -38,6 +38,14 @@ bool is_upload(std::string_view path) {
 bool is_nameless(const std::string& path) {
   struct stat st = {};
   return path[path.rfind('/') + 1] == '#' && ::lstat(path.c_str(), &st) != 0 && errno == ENOENT;
+}
+
+// The path moved away, or something else has its name.
+bool is_gone(int error) { return error == ENOENT || error == ENOTDIR || error == ELOOP; }
+
+void erase_tree(std::set<std::string>& paths, const std::string& path) {
+  paths.erase(path);
+  paths.erase(paths.lower_bound(path + "/"), paths.lower_bound(path + "0"));  // '0' follows '/'
 }
 
 }  // namespace
@@ -84,16 +92,33 @@ bool Watcher::add(const std::string& path, bool root) {
   }
   const std::uint32_t how = root ? 0U : static_cast<std::uint32_t>(IN_DONT_FOLLOW | IN_ONLYDIR);
   const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), kEvents | how);
-  if (watch < 0) return !root && errno != ENOSPC && errno != ENOMEM;  // gone by now, or not readable for this user: not watched
-  paths_[watch] = path;
+  if (watch < 0) {
+    if (!root && is_gone(errno)) return miss(path);
+    return !root && errno != ENOSPC && errno != ENOMEM;  // not readable for this user: not watched
+  }
+  std::string& known = paths_[watch];
+  if (known == root_ && !root) return true;  // mounted below itself
+  if (!known.empty() && known != path) {
+    // This folder was taken for another that had its path when the kernel told of that one. The other is where it is said to be now.
+    const auto other = watches_.find(known);
+    if (other != watches_.end() && other->second == watch) watches_.erase(other);
+    displaced_.push_back(known);
+  }
+  known = path;
   watches_[path] = watch;
   return true;
 }
 
 // Watches every folder below `path`. With `report`, what is found there is new and reported.
 bool Watcher::add_tree(const std::string& path, std::vector<WatchEvent>* report) {
-  const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
-  if (!folder) return true;
+  const bool root = path == root_;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (root ? 0 : O_NOFOLLOW));
+  if (fd < 0) return root || !is_gone(errno) || miss(path);
+  const std::unique_ptr<DIR, CloseFolder> folder(::fdopendir(fd));
+  if (!folder) {
+    ::close(fd);
+    return false;
+  }
   while (const dirent* entry = ::readdir(folder.get())) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == ".." || name.starts_with(kUploadName)) continue;
@@ -111,6 +136,37 @@ bool Watcher::add_tree(const std::string& path, std::vector<WatchEvent>* report)
     if (!add(found, false) || !add_tree(found, report)) return false;
   }
   return true;
+}
+
+// A folder made and renamed at once is gone when its creation is read; what tells of the renaming comes later in the queue.
+bool Watcher::miss(const std::string& path) {
+  forget(path);
+  if (missed_.size() >= kMostMissed) return false;
+  missed_.insert(path);
+  return true;
+}
+
+void Watcher::follow(const std::string& path, std::vector<WatchEvent>& out) {
+  if (!add(path, false) || !add_tree(path, &out)) out.push_back({Change::overflow, root_, {}, true});
+}
+
+void Watcher::follow_displaced(std::vector<WatchEvent>& out) {
+  while (!displaced_.empty()) {
+    const std::string path = std::move(displaced_.back());
+    displaced_.pop_back();
+    if (watches_.contains(path)) continue;
+    // A folder that has two paths, by a bind mount, is watched by one of them: without this the two would displace each other for ever.
+    const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), kEvents | IN_DONT_FOLLOW | IN_ONLYDIR);
+    if (watch < 0 || !paths_.contains(watch)) follow(path, out);
+  }
+}
+
+void Watcher::forget(const std::string& path) {
+  const auto known = watches_.find(path);
+  if (known == watches_.end()) return;
+  ::inotify_rm_watch(inotify_.get(), known->second);
+  paths_.erase(known->second);
+  watches_.erase(known);
 }
 
 void Watcher::forget_tree(const std::string& path) {
@@ -135,11 +191,23 @@ void Watcher::rename_tree(const std::string& from, const std::string& to) {
   }
 }
 
+void Watcher::folder_moved(const std::string& from, const std::string& to, std::vector<WatchEvent>& out) {
+  rename_tree(from, to);
+  erase_tree(reported_, from);
+  if (!recursive_) return;
+  std::set<std::string> unwatched{to};
+  for (auto it = missed_.lower_bound(from + "/"); it != missed_.end() && it->starts_with(from + "/"); ++it)
+    unwatched.insert(to + it->substr(from.size()));
+  erase_tree(missed_, from);
+  for (const std::string& path : unwatched)  // a folder before those in it, which it finds
+    if (!watches_.contains(path)) follow(path, out);
+}
+
 void Watcher::arrived(const std::string& path, bool folder, std::vector<WatchEvent>& out) {
   if (is_upload(path)) return;
   if (reported_.erase(path) > 0) return;
   out.push_back({Change::created, path, {}, folder});
-  if (folder && recursive_ && (!add(path, false) || !add_tree(path, &out))) out.push_back({Change::overflow, root_, {}, true});
+  if (folder && recursive_) follow(path, out);
 }
 
 void Watcher::flush_pending(std::vector<WatchEvent>& out) {
@@ -147,13 +215,26 @@ void Watcher::flush_pending(std::vector<WatchEvent>& out) {
   const Pending left = *std::exchange(pending_, std::nullopt);
   if (is_upload(left.path)) return;
   if (left.folder) forget_tree(left.path);
+  erase_tree(missed_, left.path);
+  erase_tree(reported_, left.path);
   out.push_back({Change::removed, left.path, {}, left.folder});
 }
 
 void Watcher::overflowed(std::vector<WatchEvent>& out) {
   flush_pending(out);
   out.push_back({Change::overflow, root_, {}, root_is_folder_});
-  if (recursive_) add_tree(root_, nullptr);
+  const auto root = watches_.find(root_);
+  if (!recursive_ || root == watches_.end()) return;
+  // What was missed may have made or renamed folders anywhere: all paths are read anew. A folder that is still there keeps its watch.
+  const std::map<int, std::string> before = std::exchange(paths_, {});
+  paths_[root->second] = root_;
+  watches_ = {{root_, root->second}};
+  missed_.clear();
+  reported_.clear();
+  add_tree(root_, nullptr);
+  displaced_.clear();
+  for (const auto& [watch, path] : before)
+    if (!paths_.contains(watch)) ::inotify_rm_watch(inotify_.get(), watch);
 }
 
 void Watcher::handle_root(std::uint32_t mask, std::vector<WatchEvent>& out) {
@@ -174,7 +255,8 @@ void Watcher::handle(int watch, std::uint32_t mask, std::uint32_t cookie, std::s
   const auto found = paths_.find(watch);
   if (found == paths_.end()) return;
   if (mask & IN_IGNORED) {
-    watches_.erase(found->second);
+    const auto watched = watches_.find(found->second);  // another folder may have that path by now
+    if (watched != watches_.end() && watched->second == watch) watches_.erase(watched);
     paths_.erase(found);
     return;
   }
@@ -189,18 +271,22 @@ void Watcher::handle(int watch, std::uint32_t mask, std::uint32_t cookie, std::s
   } else if (mask & IN_MOVED_FROM) {
     pending_ = Pending{cookie, path, folder};
   } else if (mask & IN_MOVED_TO) {
+    reported_.erase(path);  // something else has that name now
     if (!pending_) return arrived(path, folder, out);
     const Pending from = *std::exchange(pending_, std::nullopt);
     if (is_upload(from.path)) {  // an upload has replaced the file
       out.push_back({Change::modified, path, {}, false});
       return;
     }
-    if (folder) rename_tree(from.path, path);
+    reported_.erase(from.path);
     out.push_back({Change::moved, path, from.path, folder});
+    if (folder) folder_moved(from.path, path, out);
   } else if (!is_upload(path) && !is_nameless(path)) {
     const Change change = mask & IN_DELETE ? Change::removed : mask & IN_MODIFY ? Change::modified : Change::attributes;
     out.push_back({change, path, {}, folder});
-    if (change == Change::removed) reported_.erase(path);
+    if (change != Change::removed) return;
+    erase_tree(reported_, path);
+    erase_tree(missed_, path);
   }
 }
 
@@ -211,12 +297,17 @@ std::vector<WatchEvent> Watcher::digest() {
     // The two halves of a move are queued one after the other: the second may be a moment behind.
     if (pollfd wait{inotify_.get(), POLLIN, 0}; pending_) ::poll(&wait, 1, kSecondHalf_ms);
     const ssize_t n = ::read(inotify_.get(), buffer, sizeof buffer);
-    if (n <= 0) break;
+    if (n <= 0) {
+      // What was found in folders stood in the queue by then, if the kernel had to tell of it at all: now all of that is read.
+      reported_.clear();
+      break;
+    }
     for (ssize_t at = 0; at + static_cast<ssize_t>(sizeof(inotify_event)) <= n;) {
       inotify_event event;
       std::memcpy(&event, buffer + at, sizeof event);
       const char* name = buffer + at + sizeof event;
       handle(event.wd, event.mask, event.cookie, {name, ::strnlen(name, event.len)}, out);
+      follow_displaced(out);
       at += static_cast<ssize_t>(sizeof event + event.len);
     }
   }

@@ -44,10 +44,15 @@ class Watcher {
   };
   bool add(const std::string& path, bool root);  // false: no more watches
   bool add_tree(const std::string& path, std::vector<WatchEvent>* report);
+  bool miss(const std::string& path);  // false: too many are missed
+  void follow(const std::string& path, std::vector<WatchEvent>& out);
+  void follow_displaced(std::vector<WatchEvent>& out);
+  void forget(const std::string& path);
   void forget_tree(const std::string& path);
   void rename_tree(const std::string& from, const std::string& to);
   void handle(int watch, std::uint32_t mask, std::uint32_t cookie, std::string_view name, std::vector<WatchEvent>& out);
   void handle_root(std::uint32_t mask, std::vector<WatchEvent>& out);
+  void folder_moved(const std::string& from, const std::string& to, std::vector<WatchEvent>& out);
   void arrived(const std::string& path, bool folder, std::vector<WatchEvent>& out);
   void flush_pending(std::vector<WatchEvent>& out);
   void overflowed(std::vector<WatchEvent>& out);
@@ -58,7 +63,9 @@ class Watcher {
   std::map<int, std::string> paths_;
   std::map<std::string, int> watches_;
   std::optional<Pending> pending_;
-  std::set<std::string> reported_;  // found while a new folder was read: the kernel may tell of them as well
+  std::set<std::string> reported_;      // found while a new folder was read: the kernel may tell of them as well
+  std::set<std::string> missed_;        // folders that had left their path when it was to be watched: the kernel will tell where to
+  std::vector<std::string> displaced_;  // paths whose watch proved to be another folder's
 };
 
 }  // namespace space::agent

@@ -113,15 +113,97 @@ TEST_F(Watching, NeedsThePathAndTheRight) {
   EXPECT_EQ(wait(open(*client_, "/v1/files/watch?user=daemon&path=" + path("closed"))).error().code, "access_denied");
 }
 
+// A watcher of its own: what happens before `told` is called has happened before the watcher reads of it.
+class Watched : public ::testing::Test {
+ protected:
+  fs::path at(const std::string& name) const { return folder_.path() / name; }
+  void touch(const std::string& name) { ::close(::open(at(name).c_str(), O_CREAT | O_WRONLY, 0600)); }
+  // "created /x file" lines, without the test's folder.
+  std::vector<std::string> told() {
+    std::vector<std::string> out;
+    for (const WatchEvent& event : watcher_.digest()) {
+      const auto shorten = [&](const std::string& path) { return path.empty() ? path : path.substr(folder_.path().string().size()); };
+      out.push_back(std::string(to_string(event.change)) + " " + shorten(event.path) + (event.from.empty() ? "" : " from ") +
+                    shorten(event.from) + (event.folder ? " dir" : " file"));
+    }
+    return out;
+  }
+
+  TempDir folder_ = TempDir::make(fs::temp_directory_path(), "watch-test-").value();
+  Watcher watcher_ = Watcher::open(folder_.path(), true).value();
+};
+
+TEST_F(Watched, FoldersRenamedRightAfterTheyWereMade) {
+  fs::create_directories(at("a/x"));
+  touch("a/x/early");
+  fs::rename(at("a"), at("b"));
+  fs::rename(at("b"), at("c"));
+  EXPECT_EQ(told(), (std::vector<std::string>{"created /a dir", "moved /b from /a dir", "moved /c from /b dir", "created /c/x dir",
+                                              "created /c/x/early file"}));
+  touch("c/f");
+  touch("c/x/late");
+  EXPECT_EQ(told(), (std::vector<std::string>{"created /c/f file", "created /c/x/late file"}));
+  fs::create_directory(at("gone"));
+  fs::remove(at("gone"));
+  EXPECT_EQ(told(), (std::vector<std::string>{"created /gone dir", "removed /gone dir"}));
+}
+
+TEST_F(Watched, FoldersWhoseNameAnotherHasByNow) {
+  fs::create_directory(at("a"));
+  fs::create_directory(at("a/first"));
+  fs::rename(at("a"), at("b"));
+  fs::create_directory(at("a"));
+  told();
+  touch("a/1");
+  touch("b/2");
+  touch("b/first/3");
+  EXPECT_EQ(told(), (std::vector<std::string>{"created /a/1 file", "created /b/2 file", "created /b/first/3 file"}));
+}
+
+TEST_F(Watched, FoldersThatReplaceAnEmptyOne) {
+  fs::create_directory(at("old"));
+  fs::create_directory(at("new"));
+  touch("new/x");
+  told();
+  fs::rename(at("new"), at("old"));
+  EXPECT_EQ(told(), std::vector<std::string>{"moved /old from /new dir"});
+  fs::rename(at("old"), at("third"));
+  EXPECT_EQ(told(), std::vector<std::string>{"moved /third from /old dir"}) << "it is watched: nothing in it is new";
+  touch("third/f");
+  EXPECT_EQ(told(), std::vector<std::string>{"created /third/f file"});
+}
+
+TEST_F(Watched, NamesThatComeBackAreToldAgain) {
+  fs::create_directory(at("p"));
+  touch("p/f");
+  EXPECT_EQ(told(), (std::vector<std::string>{"created /p dir", "created /p/f file"}));
+  const TempDir elsewhere = TempDir::make(fs::temp_directory_path(), "watch-test-").value();
+  fs::rename(at("p/f"), elsewhere.path() / "f");
+  EXPECT_EQ(told(), std::vector<std::string>{"removed /p/f file"});
+  touch("p/f");
+  EXPECT_EQ(told(), std::vector<std::string>{"created /p/f file"});
+  fs::rename(elsewhere.path() / "f", at("p/f"));
+  EXPECT_EQ(told(), std::vector<std::string>{"created /p/f file"}) << "another file has the name";
+}
+
 TEST(Watcher, SaysThatItMissedSomething) {
   auto folder = TempDir::make(fs::temp_directory_path(), "watch-test-").value();
+  fs::create_directory(folder.path() / "known");
   auto watcher = Watcher::open(folder.path(), true).value();
   // More than the kernel queues (fs.inotify.max_queued_events).
   for (int i = 0; i < 20'000; ++i) ::close(::open((folder.path() / std::to_string(i)).c_str(), O_CREAT | O_WRONLY, 0600));
+  fs::create_directory(folder.path() / "known/new");
   bool overflow = false;
   for (int i = 0; i < 1000 && !overflow; ++i)
     for (const auto& event : watcher.digest()) overflow |= event.change == Change::overflow;
   EXPECT_TRUE(overflow);
+  while (!watcher.digest().empty()) {
+  }
+  const std::string late = folder.path() / "known/new/late";
+  ::close(::open(late.c_str(), O_CREAT | O_WRONLY, 0600));
+  const auto after = watcher.digest();
+  ASSERT_EQ(after.size(), 1u) << "a folder that was made while events were lost is watched as well";
+  EXPECT_EQ(after[0].path, late);
 }
 
 }  // namespace

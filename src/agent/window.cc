@@ -30,7 +30,14 @@ OutputWindow::Reader::~Reader() {
   window_.room_.notify_all();
 }
 
+bool OutputWindow::Reader::lost() const { return !holds_ && window_.dropped_last_ != dropped_before_ && position_ < window_.dropped_last_; }
+
 bool OutputWindow::Reader::take(std::string& out, std::size_t most) {
+  if (lost()) return false;
+  if (!holds_) {
+    holds_ = true;
+    since_.reset();
+  }
   const std::uint64_t before = position_;
   // Frames of one deque have sequences without gaps, so the place of the next one is known.
   const auto from = [&](const std::deque<Stored>& frames) {
@@ -102,11 +109,45 @@ bool OutputWindow::extend_last(FrameType type, std::string_view payload) {
 
 std::uint64_t OutputWindow::least_position() const {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (const Reader* reader : readers_) least = std::min(least, reader->position_);
+  for (const Reader* reader : readers_)
+    if (reader->holds_) least = std::min(least, reader->position_);
   return least;
 }
 
 bool OutputWindow::has_room() const { return tail_cost_ < limits_.tail || tail_.empty() || tail_.front().sequence <= least_position(); }
+
+bool OutputWindow::holds_up(const Reader& reader) const {
+  return reader.holds_ && !tail_.empty() && reader.position_ < tail_.front().sequence;
+}
+
+void OutputWindow::release(Reader& reader) {
+  reader.holds_ = false;
+  reader.dropped_before_ = dropped_last_;
+  room_.notify_all();
+}
+
+void OutputWindow::release_stalled(Time now) {
+  if (has_room()) return;
+  // A reader on a slow line may take its time as long as nobody else waits: it is what the process writes to.
+  const bool awaited = std::any_of(readers_.begin(), readers_.end(), [](const Reader* one) { return one->holds_ && one->at_end(); });
+  for (Reader* reader : readers_) {
+    if (!holds_up(*reader)) continue;
+    const bool moves = awaited ? reader->position_ >= reader->goal_ : reader->position_ != reader->from_;
+    if (!reader->since_ || moves) {
+      reader->since_ = now;
+      reader->from_ = reader->position_;
+      reader->goal_ = last_;
+    } else if (now - *reader->since_ >= kPatience) {
+      release(*reader);
+    }
+  }
+}
+
+void OutputWindow::release_all() {
+  if (has_room()) return;
+  for (Reader* reader : readers_)
+    if (holds_up(*reader)) release(*reader);
+}
 
 void OutputWindow::shrink() {
   const std::uint64_t least = least_position();

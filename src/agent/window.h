@@ -1,13 +1,16 @@
 // The output of one process, kept for replay in a bounded window, and its readers.
 //
 // Events get sequences from 1 on. The first 64 KiB of output stay, and the last `tail` bytes: what leaves between them is stood for
-// by one `dropped` frame, which bears the last sequence that left and counts the bytes. A frame leaves only when every attached
-// reader has it, so an attached reader misses nothing; when nothing may leave, `has_room` is false and the process's pipe is not
-// read any more: that is the back-pressure. Frames are kept as they travel, encoded. Belongs to the loop.
+// by one `dropped` frame, which bears the last sequence that left and counts the bytes. A frame leaves only when every reader that
+// holds it has it, so such a reader misses nothing; when nothing may leave, `has_room` is false and the process's pipe is not read any
+// more: that is the back-pressure. A reader that stalls loses its hold (`release_stalled`): a process, its end and its other readers
+// wait for nobody who does not read. Frames are kept as they travel, encoded. Belongs to the loop.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +28,9 @@ struct WindowLimits {
 
 class OutputWindow {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::seconds kPatience{10};
+
   // One reader's position: the last sequence it has. Detaches when destroyed.
   class Reader {
    public:
@@ -32,8 +38,11 @@ class OutputWindow {
     ~Reader();
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
-    // Appends the frames after the position to `out`, until it holds `most` bytes or more, and moves on. False: nothing new.
+    // Appends the frames after the position to `out`, until it holds `most` bytes or more, and moves on. False: nothing new, or lost.
+    // A reader that had lost its hold has it again when nothing left that it has not got.
     bool take(std::string& out, std::size_t most);
+    // It had lost its hold, and something left that it has not got: what follows is not for it any more.
+    bool lost() const;
     bool at_end() const { return position_ == window_.last_; }
     Wakeup news;  // notified when there is more, or the process ended
 
@@ -41,6 +50,10 @@ class OutputWindow {
     friend class OutputWindow;
     OutputWindow& window_;
     std::uint64_t position_;
+    bool holds_ = true;
+    std::uint64_t dropped_before_ = 0;   // dropped_last_ when the hold was lost
+    std::optional<Time> since_;          // when it was last seen to do what is asked of one that holds all others up, and then:
+    std::uint64_t from_ = 0, goal_ = 0;  // its position, and the last sequence that was there
   };
 
   // `limits` may change while the window lives and must outlive it. `room` is notified when readers moved on or detached.
@@ -48,6 +61,12 @@ class OutputWindow {
 
   void append(wire::FrameType type, std::string_view payload);
   bool has_room() const;
+  // To be called about every second while there is no room. Of those for whom there is none, one that did not move for kPatience
+  // loses its hold; and while another reader has all there is and waits, one that did not get in kPatience what was there at its
+  // beginning. Notifies `room`.
+  void release_stalled(Time now);
+  // At once, of all for whom there is no room.
+  void release_all();
   std::uint64_t first() const { return dropped_last_ == 0 ? 1 : dropped_last_ + 1; }  // all from here to last() is there
   std::uint64_t last() const { return last_; }
   // Whether a reader that has everything up to `after` can go on: conflict/outside_window with "first=N last=M" at the end.
@@ -64,7 +83,9 @@ class OutputWindow {
   static std::size_t cost_of(const Stored& frame);
   void store(wire::FrameType type, std::string_view payload);
   bool extend_last(wire::FrameType type, std::string_view payload);
-  std::uint64_t least_position() const;  // of all readers; the highest value when there are none
+  bool holds_up(const Reader& reader) const;
+  void release(Reader& reader);
+  std::uint64_t least_position() const;  // of all readers with a hold; the highest value when there are none
   void shrink();
 
   const WindowLimits& limits_;

@@ -1,6 +1,7 @@
 #include "agent/window.h"
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <gtest/gtest.h>
 
 namespace space::agent {
@@ -19,6 +20,14 @@ class Window : public ::testing::Test {
   }
   void out(std::string_view text) { window_.append(FrameType::stdout_bytes, text); }
 
+  // Frames of their own, of 90 bytes each, until there is no more room.
+  void fill() {
+    for (int i = 0; i < 200 && window_.has_room(); ++i) more();
+  }
+  void more() { window_.append(++appended_ % 2 ? FrameType::stdout_bytes : FrameType::stderr_bytes, std::string(90, 'x')); }
+
+  int appended_ = 0;
+  const OutputWindow::Time begin_{std::chrono::hours(1)};
   asio::io_context loop_;
   Signal room_{loop_.get_executor()};
   WindowLimits limits_{100, 1000};
@@ -88,6 +97,68 @@ TEST_F(Window, NothingLeavesThatAnAttachedReaderStillNeeds) {
   std::string bytes;
   slow.take(bytes, 1 << 20);
   EXPECT_TRUE(window_.has_room());
+}
+
+TEST_F(Window, AReaderThatStallsHoldsNothingUpForLong) {
+  OutputWindow::Reader stalled(window_, loop_.get_executor(), 0);
+  fill();
+  for (int s = 0; s < 10; ++s) {
+    window_.release_stalled(begin_ + std::chrono::seconds(s));
+    ASSERT_FALSE(window_.has_room()) << s;
+  }
+  window_.release_stalled(begin_ + OutputWindow::kPatience);
+  EXPECT_TRUE(window_.has_room());
+  for (int i = 0; i < 20; ++i) more();
+  EXPECT_GT(window_.first(), 1u);
+  std::string bytes;
+  EXPECT_TRUE(stalled.lost());
+  EXPECT_FALSE(stalled.take(bytes, 1 << 20));
+  EXPECT_EQ(bytes, "") << "no part is given as if it were all";
+  EXPECT_LE(window_.cost(), 3000u);
+}
+
+TEST_F(Window, AReaderThatComesBackInTimeGoesOn) {
+  OutputWindow::Reader late(window_, loop_.get_executor(), 0);
+  fill();
+  window_.release_all();
+  EXPECT_TRUE(window_.has_room());
+  EXPECT_FALSE(late.lost()) << "nothing has left";
+  std::string bytes;
+  while (late.take(bytes, 1 << 20)) {
+  }
+  EXPECT_EQ(wire::FrameReader().feed(bytes).value().size(), static_cast<std::size_t>(window_.last())) << "no gap";
+  fill();
+  EXPECT_FALSE(window_.has_room()) << "it holds again what it has not got";
+}
+
+TEST_F(Window, AReaderOnASlowLineIsWaitedFor) {
+  OutputWindow::Reader slow(window_, loop_.get_executor(), 0);
+  fill();
+  for (int i = 0; i < 30; ++i) {
+    window_.release_stalled(begin_ + i * std::chrono::seconds(9));
+    ASSERT_FALSE(window_.has_room()) << i;
+    std::string piece;
+    ASSERT_TRUE(slow.take(piece, 1)) << i;
+    fill();
+  }
+}
+
+TEST_F(Window, ButNotWhileAnotherHasAllThereIs) {
+  OutputWindow::Reader slow(window_, loop_.get_executor(), 0), fast(window_, loop_.get_executor(), 0);
+  fill();
+  for (int s = 0; s <= 10; ++s) {
+    ASSERT_FALSE(window_.has_room()) << s;
+    std::string piece;
+    while (fast.take(piece, 1 << 20)) {
+    }
+    ASSERT_TRUE(fast.at_end());
+    if (s % 5 == 1) slow.take(piece = "", 1);
+    window_.release_stalled(begin_ + std::chrono::seconds(s));
+  }
+  EXPECT_TRUE(window_.has_room());
+  for (int i = 0; i < 20; ++i) more();
+  EXPECT_TRUE(slow.lost());
+  EXPECT_FALSE(fast.lost());
 }
 
 TEST_F(Window, WithoutReadersThereIsAlwaysRoom) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "e2b/figures.h"
+
 namespace space::e2b {
 namespace {
 
@@ -123,6 +125,20 @@ TEST(List, ReadsTheSdksQuery) {
 TEST(List, TokensLeadOn) {
   const auto list = read_list(target("/v2/sandboxes?nextToken=" + next_token(123, "iabc")));
   EXPECT_EQ(list->after, (std::pair<std::int64_t, std::string>(123, "iabc")));
+}
+
+TEST(Figures, WhatTheGuestCannotTellIsNull) {
+  const auto all = read_figures(
+      R"({"ts":1,"cpu_count":2,"cpu_used_pct":12.5,"mem_total":9,"mem_used":4,"mem_cache":1,"disk_used":7,"disk_total":1099511627776})");
+  ASSERT_TRUE(all) << describe(all.error());
+  EXPECT_EQ(all->at("diskTotal"), 1'099'511'627'776);
+  EXPECT_EQ(all->at("cpuUsedPct"), 12.5);
+  const auto some = read_figures(R"({"cpu_count":2,"cpu_used_pct":null,"disk_used":null,"disk_total":null})");
+  ASSERT_TRUE(some) << describe(some.error());
+  for (const char* name : {"cpuUsedPct", "diskUsed", "diskTotal", "memTotal"}) EXPECT_TRUE(some->at(name).is_null()) << name;
+  for (const char* wrong : {"", "[]", R"({"cpu_used_pct":"1"})", R"({"cpu_used_pct":101})", R"({"cpu_used_pct":-1})", R"({"disk_used":-1})",
+                            R"({"mem_total":1.5})"})
+    EXPECT_FALSE(read_figures(wrong)) << wrong;
 }
 
 TEST(Time, IsReadWithItsOffset) {

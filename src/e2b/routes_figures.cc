@@ -2,6 +2,7 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "e2b/figures.h"
 #include "e2b/request.h"
 #include "e2b/state.h"
 
@@ -12,20 +13,6 @@ constexpr std::int64_t kEvery_ms = 4'000;
 constexpr std::size_t kMostSamples = 900;   // of a sandbox
 constexpr std::size_t kMostSampled = 1024;  // sandboxes, before those are forgotten whose last sample is an hour old
 constexpr std::int64_t kMost = INT64_MAX;
-
-// What the guest says of itself, read strictly.
-Result<json::object> read_figures(std::string_view text) {
-  TRY(const json::object object, parse_json_object(text, 16 << 10));
-  JsonReader r(object, "metrics");
-  r.ignore_unknown();
-  json::object out{{"cpuCount", r.number("cpu_count", 0, 1024)},  {"memUsed", r.number("mem_used", 0, kMost)},
-                   {"memTotal", r.number("mem_total", 0, kMost)}, {"memCache", r.number("mem_cache", 0, kMost)},
-                   {"diskUsed", r.number("disk_used", 0, kMost)}, {"diskTotal", r.number("disk_total", 0, kMost)}};
-  TRY_VOID(r.done());
-  const json::value* share = object.if_contains("cpu_used_pct");
-  out["cpuUsedPct"] = share && share->is_number() ? share->to_number<double>() : 0.0;
-  return out;
-}
 
 Task<> take_sample(State& state, const control::Sandbox& sandbox) {
   const std::int64_t now = state.parts.clock.wall_ms();
@@ -70,8 +57,9 @@ Task<> metrics(State& state, http::Exchange& exchange) {
   CO_TRY(const std::int64_t from, seconds(exchange.target(), "start", 0));
   CO_TRY(const std::int64_t to, seconds(exchange.target(), "end", kMost / 1000));
   CO_TRY(const Found found, co_await find(state, exchange));
-  if (found.running) CO_TRY_VOID(co_await take_sample(state, found.sandbox));
   json::array out;
+  if (!found.running) co_return co_await reply(exchange, 200, out);  // old samples say nothing of one that rests
+  CO_TRY_VOID(co_await take_sample(state, found.sandbox));
   for (const Sample& sample : state.samples[found.sandbox.id])
     if (sample.time_ms / 1000 >= from && sample.time_ms / 1000 <= to) out.push_back(render(sample));
   co_return co_await reply(exchange, 200, out);

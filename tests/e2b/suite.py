@@ -359,7 +359,7 @@ def _():
 @check("Sandbox.get_metrics", verdict="differs", note="figures are taken when they are asked for, not every 5 s")
 def _():
     first = s.get_metrics()[0]
-    assert first.cpu_count >= 1 and first.mem_total > 0, first
+    assert first.cpu_count >= 1 and first.mem_total > 0 and first.disk_total > 0, first
 
 
 @check("Sandbox.get_host")

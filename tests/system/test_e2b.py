@@ -1,4 +1,5 @@
-"""What E2B's API does that its SDKs' own suites (tests/e2b) do not reach: snapshots of files alone, and servers in a sandbox that speak TLS."""
+"""What E2B's API does that its SDKs' own suites (tests/e2b) do not reach: snapshots of files alone, servers in a sandbox that speak TLS, and whether figures
+are true."""
 
 import socket
 import time
@@ -10,7 +11,7 @@ from api_client import Sandbox
 from guest_servers import HANDLER
 from space_server import ServerTest
 
-BUDGET_S = 240
+BUDGET_S = 320
 
 # What a guest's server sees of a request, WebSockets by echo, an answer without a length; by TLS with a certificate of its own.
 TLS_SERVER = HANDLER + """
@@ -181,6 +182,63 @@ class FilesAlone(E2bTest):
         self.assertEqual(child.output("cat ~/f"), "kept")
         self.assertEqual(self.api.call("POST", "/v2/sandboxes", {"templateID": named}).status, 404)
         self.assertEqual(self.api.call("POST", f"/sandboxes/{child.id}/snapshots", {"memory": "no"}).status, 400)
+
+
+class Figures(E2bTest):
+    """M04 of the field reports: what a sandbox is said to use is what it uses, and what cannot be told is not told as 0."""
+
+    SIZE = 200 << 20
+
+    def latest(self, sandbox):
+        """A sample of now: one that was taken less than 4 s ago would be given again."""
+        time.sleep(4.5)
+        return self.api.ok("GET", f"/sandboxes/{sandbox.id}/metrics")[-1]
+
+    def assertNear(self, value, expected, what):
+        self.assertLess(abs(value - expected), 0.15 * expected, (what, value, expected))
+
+    def test_m04_figures_are_those_of_what_runs(self):
+        sandbox = self.sandbox()
+        target = f"/sandboxes/{sandbox.id}/metrics"
+        (first,) = self.api.ok("GET", target)  # a second after its beginning
+        for name in ("cpuCount", "memUsed", "memTotal", "diskUsed", "diskTotal"):
+            self.assertGreater(first[name] or 0, 0, first)
+        self.assertIsInstance(first["cpuUsedPct"], float)
+        self.assertEqual(first["cpuCount"], int(sandbox.output("nproc")))
+        self.assertNear(first["memTotal"], int(sandbox.output("awk '/MemTotal/ {print $2}' /proc/meminfo")) << 10, "memTotal")
+
+        sandbox.output(f"head -c {self.SIZE} /dev/urandom >~/written && sync")
+        written = self.latest(sandbox)
+        self.assertNear(written["diskUsed"] - first["diskUsed"], self.SIZE, "diskUsed")
+        self.assertNear(written["diskTotal"], int(sandbox.output("df -B1 --output=size / | tail -1")), "diskTotal")
+
+        holding = sandbox.start(["python3", "-c", f"x = b'x' * {self.SIZE}; print('held', flush=True); input()"], stdin=True)
+        running = holding.in_background()
+        running.until(lambda result: b"held" in result.stdout)
+        held = self.latest(sandbox)
+        self.assertNear(held["memUsed"] - written["memUsed"], self.SIZE, "memUsed")
+        holding.stdin(b"\n", close=True)
+        running.wait(30)
+
+        idle = self.latest(sandbox)["cpuUsedPct"]
+        spinning = sandbox.start("for i in $(seq $(nproc)); do timeout 60 sh -c 'while :; do :; done' & done; wait").in_background()
+        self.latest(sandbox)  # the share of the next one is that of the time since this one
+        busy = self.latest(sandbox)["cpuUsedPct"]
+        self.assertNear(busy, 100, "cpuUsedPct")
+        self.assertLess(idle, busy / 2)
+        self.assertLessEqual(busy, 100)
+        sandbox.output("pkill timeout")
+        spinning.wait(30)
+
+        # Figures are those of running sandboxes, of the time that was asked for.
+        self.assertEqual(self.api.ok("GET", f"{target}?start=0&end=1"), [])
+        self.assertEqual(self.api.call("POST", f"/sandboxes/{sandbox.id}/pause", {}).status, 204)
+        self.assertEqual(self.api.ok("GET", target), [])
+        self.assertEqual(self.api.ok("GET", f"/sandboxes/metrics?sandbox_ids={sandbox.id}")["sandboxes"], {})
+        self.assertEqual(self.api.call("POST", f"/v2/sandboxes/{sandbox.id}/connect", {}).status, 201)
+        self.assertGreater(self.latest(sandbox)["diskTotal"], 0)
+        self.assertEqual(self.api.call("DELETE", f"/sandboxes/{sandbox.id}").status, 204)
+        self.assertEqual(self.api.call("GET", target).status, 404)
 
 
 if __name__ == "__main__":

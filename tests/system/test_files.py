@@ -36,6 +36,9 @@ class Files(SandboxTest):
         answer = self.api.call("HEAD", self.sandbox.files("content", "/home/user/head"))
         self.assertEqual((answer.status, answer.headers["Content-Length"], answer.body), (200, "5", b""))
 
+    def test_a_file_of_sys_is_as_long_as_its_content(self):
+        self.assertEqual(self.sandbox.read("/sys/class/net/lo/address"), b"00:00:00:00:00:00\n")
+
     def test_a_quarter_of_a_gigabyte_goes_both_ways(self):
         block = random.Random(3).randbytes(1 << 20)
         digest = hashlib.sha256()
