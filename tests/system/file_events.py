@@ -11,6 +11,13 @@ MODIFY, ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, ISDIR = 0x2, 
 CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 
 
+def of_data(server):
+    """The folders of what a server keeps: sandboxes and checkpoints, the database, policies and names of the network, credentials. Not the
+    gateway's log of decisions, which is written beside whatever goes on."""
+    gateway = server.data_dir / "egress"
+    return [server.data_dir / "node", server.data_dir / "control", gateway / "sandboxes", gateway / "vault"]
+
+
 class FileEvents:
     """Counts changes from its making on. `at`: {number: call}, each called once, in the watching thread."""
 
