@@ -19,6 +19,7 @@ import threading
 import time
 import unittest
 
+import disk_generations
 import leaks
 from api_client import ApiError, Sandbox
 from file_events import FileEvents, of_data
@@ -46,7 +47,6 @@ SET = ("update", "policy")  # settings: these or those, and never some of each
 NO_OPERATION = ("checkpoint delete", "automatic snapshot")  # one is answered when it is done, the other is nobody's request
 MAKES_A_VM = ("create", "wake", "fork", "fork from", "restore", "restore disk", "merge", "restore path")
 IN_TIME = ("merge", "restore path")
-FULL = 5  # frozen generations of a disk with which a merge begins (src/snapshot/generations.h)
 
 
 def of_day(day, kills):
@@ -90,16 +90,10 @@ class KilledAnywhere(ServerTest):
             self.sandbox.change({"paused": "pause", "suspended": "suspend", "stopped": "stop"}[state])
             self.memory = self.memory and state != "stopped"
 
-    def generations(self):
-        record = self.server.data_dir / "node" / "sandboxes" / self.sandbox.id / "record.json"
-        return len(json.loads(record.read_text())["layers"])
-
     def bring_for(self, kind):
         self.bring(OPERATIONS[kind][0])
-        while kind == "merge" and self.generations() != FULL - 1:  # the next snapshot is one too many
-            self.sandbox.output("head -c 300000 /dev/urandom > ~/more; sync")
-            self.assertEqual(self.sandbox.change("snapshot")["state"], "succeeded")
-            self.server.wait_for(lambda: self.generations() < FULL, 30, "the merge of generations")
+        if kind == "merge":
+            disk_generations.fill(self.server, self.sandbox)
         if kind == "restore disk" and not self.snapshot:
             self.snapshot = self.sandbox.change("snapshot")["checkpoint"]
         if kind == "checkpoint delete":
@@ -166,7 +160,7 @@ class KilledAnywhere(ServerTest):
                 return not self.automatic() - self.kept
             except Exception:  # noqa: BLE001: whoever answers may be the victim
                 return True
-        return id is None or self.state_of(id) in ("pending", "running") or kind == "merge" and self.generations() >= FULL - 1
+        return id is None or self.state_of(id) in ("pending", "running") or kind == "merge" and disk_generations.count(self.server, self.sandbox) >= disk_generations.FULL - 1
 
     def folders(self):
         return [*of_data(self.server), self.server.run_dir / "node", self.server.run_dir / "warden"]
