@@ -45,8 +45,11 @@ class FileEvents:
             pass
 
     def _run(self):
-        while self.ended not in select.select([self.fd, self.ended], [], [])[0]:
-            data = os.read(self.fd, 1 << 16)
+        ended = False
+        while not ended:
+            ready = select.select([self.fd, self.ended], [], [])[0]
+            ended = self.ended in ready  # after what was told before it
+            data = os.read(self.fd, 1 << 16) if self.fd in ready else b""
             at = 0
             while at < len(data):
                 watch, mask, _, length = struct.unpack_from("iIII", data, at)
