@@ -11,6 +11,13 @@ MODIFY, ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE, ISDIR = 0x2, 
 CHANGES = MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE
 
 
+def of_data(server):
+    """The folders of what a server keeps: sandboxes and checkpoints, the database, policies and names of the network, credentials. Not the
+    gateway's log of decisions, which is written beside whatever goes on."""
+    gateway = server.data_dir / "egress"
+    return [server.data_dir / "node", server.data_dir / "control", gateway / "sandboxes", gateway / "vault"]
+
+
 class FileEvents:
     """Counts changes from its making on. `at`: {number: call}, each called once, in the watching thread."""
 
@@ -38,8 +45,11 @@ class FileEvents:
             pass
 
     def _run(self):
-        while self.ended not in select.select([self.fd, self.ended], [], [])[0]:
-            data = os.read(self.fd, 1 << 16)
+        ended = False
+        while not ended:
+            ready = select.select([self.fd, self.ended], [], [])[0]
+            ended = self.ended in ready  # after what was told before it
+            data = os.read(self.fd, 1 << 16) if self.fd in ready else b""
             at = 0
             while at < len(data):
                 watch, mask, _, length = struct.unpack_from("iIII", data, at)
