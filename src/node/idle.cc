@@ -10,7 +10,7 @@ std::int64_t unused_ms(Instant last, Instant now) {
   return std::max<std::int64_t>(ms, 0);
 }
 
-void Work::look(std::uint64_t ticks, std::uint64_t ticks_per_s, Instant now) {
+void GuestWork::look(std::uint64_t ticks, std::uint64_t ticks_per_s, Instant now) {
   if (before_ && ticks >= before_->ticks && now > before_->at) {  // fewer: it is another VMM's
     const double most = std::chrono::duration<double>(now - before_->at).count() * static_cast<double>(ticks_per_s);
     // Rounded up: more than five percent is six.

@@ -17,7 +17,7 @@ inline constexpr std::chrono::milliseconds kUnseen{4'000};
 // How long ago `last` is for certain, in ms: what may not have been noticed yet does not count as rest.
 std::int64_t unused_ms(Instant last, Instant now);
 
-class Work {
+class GuestWork {
  public:
   static constexpr std::int64_t kHighest = 101;  // in percent of one core; stands for everything above 100
   struct Height {

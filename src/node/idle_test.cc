@@ -10,17 +10,17 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-std::vector<std::pair<std::int64_t, int>> heights(const Work& work, Instant start) {
+std::vector<std::pair<std::int64_t, int>> heights(const GuestWork& work, Instant start) {
   std::vector<std::pair<std::int64_t, int>> out;
-  for (const Work::Height& one : work.heights())
+  for (const GuestWork::Height& one : work.heights())
     out.emplace_back(one.percent, static_cast<int>(std::chrono::duration_cast<seconds>(one.last - start).count()));
   return out;
 }
 
-TEST(Work, TheLastTimeOfEveryHeightIsKnown) {
+TEST(GuestWork, TheLastTimeOfEveryHeightIsKnown) {
   using Expected = std::vector<std::pair<std::int64_t, int>>;
   const Instant start{};
-  Work work;
+  GuestWork work;
   std::uint64_t ticks = 5'000;  // of its life before the first look, which is no work of now
   const auto look = [&](int at_s, std::uint64_t more) { work.look(ticks += more, 100, start + seconds(at_s)); };
   look(0, 0);
@@ -36,14 +36,14 @@ TEST(Work, TheLastTimeOfEveryHeightIsKnown) {
   look(12, 60);
   EXPECT_EQ(heights(work, start), (Expected{{80, 2}, {30, 12}}));
   look(14, 900);  // several cores
-  EXPECT_EQ(heights(work, start), (Expected{{Work::kHighest, 14}}));
+  EXPECT_EQ(heights(work, start), (Expected{{GuestWork::kHighest, 14}}));
   for (int at = 16; at < 2'000; at += 2) look(at, static_cast<std::uint64_t>(at % 401));
-  EXPECT_LE(work.heights().size(), static_cast<std::size_t>(Work::kHighest));
+  EXPECT_LE(work.heights().size(), static_cast<std::size_t>(GuestWork::kHighest));
 }
 
-TEST(Work, AnotherMachineAndAPauseAreNoWork) {
+TEST(GuestWork, AnotherMachineAndAPauseAreNoWork) {
   const Instant start{};
-  Work work;
+  GuestWork work;
   work.look(10'000, 100, start);
   work.look(50, 100, start + seconds(2));
   EXPECT_TRUE(work.heights().empty()) << "woken: its VMM is a new one";

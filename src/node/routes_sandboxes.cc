@@ -196,7 +196,7 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
       const Instant now = Instant::clock::now();
       one["idle_ms"] = sandbox->idle_ms(now);
       json::array worked;  // percent and ms by turns: a guest decides how many there are, up to a hundred
-      for (const Work::Height& height : sandbox->work.heights()) {
+      for (const GuestWork::Height& height : sandbox->work.heights()) {
         worked.emplace_back(height.percent);
         worked.emplace_back(unused_ms(height.last, now));
       }

@@ -42,7 +42,7 @@ struct Sandbox {
   // When somebody last used it, or it used its network; open streams count as use. Its work stands for itself: how much is use, whoever
   // puts it to rest knows.
   mutable Instant used = Instant::clock::now();
-  Work work;
+  GuestWork work;
   Traffic traffic;
   // Of the snapshots that are taken by themselves: when it was looked at last, and the VMM's processor time and the disk's mark then.
   std::chrono::steady_clock::time_point snapshot_at{};
