@@ -221,7 +221,7 @@ TEST(CreateBody, KeepsToTheLimitsOfTheContract) {
     EXPECT_FALSE(taken(field.key(), least - 1) || taken(field.key(), most + 1)) << field.key();
     ++numbers;
   }
-  EXPECT_EQ(numbers, 6) << "cpus, memory_mib, disk_mib, time_limit_s, idle_pause_s, idle_suspend_s";
+  EXPECT_EQ(numbers, 7) << "cpus, memory_mib, disk_mib, time_limit_s, idle_pause_s, idle_suspend_s, idle_cpu_percent";
 
   const auto map_of = [](std::size_t names, std::size_t bytes) {
     json::object map;

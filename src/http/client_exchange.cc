@@ -252,12 +252,12 @@ Task<std::size_t> ClientExchange::read(std::span<std::byte> into) {
   const BodyReader::Piece piece = co_await body_.read(*connection_->stream, connection_->in, into);
   read_watch_.clear();
   if (piece.fault == BodyReader::Piece::Fault::malformed) {
-    connection_->stream->close();
+    connection_->stream->reset();
     co_return fail(ErrorKind::unavailable, "bad_answer", "the chunked body of the answer is malformed",
                    "check what listens at this address");
   }
   if (piece.fault != BodyReader::Piece::Fault::none) {
-    connection_->stream->close();
+    connection_->stream->reset();
     co_return io_error("answer_cut_off", "the connection ended inside the body of the answer");
   }
   if (body_.done()) release_when_done();
