@@ -36,8 +36,7 @@ class FakeNode {
     add("PUT", "/v1/sandboxes/{id}", &FakeNode::put);
     add("DELETE", "/v1/sandboxes/{id}", &FakeNode::remove);
     add("POST", "/v1/sandboxes/{id}/pause", &FakeNode::pause);
-    add("POST", "/v1/sandboxes/{id}/resume", &FakeNode::resume);
-    add("POST", "/v1/sandboxes/{id}/start", &FakeNode::resume);
+    for (const char* path : {"/v1/sandboxes/{id}/resume", "/v1/sandboxes/{id}/start"}) add("POST", path, &FakeNode::resume);
     add("POST", "/v1/sandboxes/{id}/suspend", &FakeNode::suspend);
     add("POST", "/v1/sandboxes/{id}/update", &FakeNode::update);
     add("PUT", "/v1/sandboxes/{id}/kept", &FakeNode::keep);

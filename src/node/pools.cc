@@ -172,7 +172,8 @@ void Pools::give_back() {
 }
 
 asio::awaitable<void> Pools::forget(std::string template_digest) {
-  co_await drop([template_digest](const Kind& kind) { return kind.base->release.digest == template_digest; });
+  const auto is_of_it = [template_digest](const Kind& kind) { return kind.base->release.digest == template_digest; };
+  co_await drop(is_of_it);
 }
 
 asio::awaitable<void> Pools::retain(std::vector<tmpl::Release> releases, std::uint64_t as_of) {
