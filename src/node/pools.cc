@@ -172,12 +172,14 @@ void Pools::give_back() {
 }
 
 asio::awaitable<void> Pools::forget(std::string template_digest) {
-  const auto is_of_it = [template_digest](const Kind& kind) { return kind.base->release.digest == template_digest; };
+  const std::function<bool(const Kind&)> is_of_it = [template_digest](const Kind& kind) {
+    return kind.base->release.digest == template_digest;
+  };
   co_await drop(is_of_it);
 }
 
 asio::awaitable<void> Pools::retain(std::vector<tmpl::Release> releases, std::uint64_t as_of) {
-  const auto is_old = [releases = std::move(releases), as_of](const Kind& kind) {
+  const std::function<bool(const Kind&)> is_old = [releases = std::move(releases), as_of](const Kind& kind) {
     const auto leads = [&kind](const tmpl::Release& release) { return same_base(release, kind.base->release); };
     return kind.last_use <= as_of && std::none_of(releases.begin(), releases.end(), leads);
   };
