@@ -190,10 +190,7 @@ class FakeNode {
       for (const auto& [ended, reason] : ended_)
         if (ended == id) one["end_reason"] = reason;
       json::array worked;
-      for (const auto& [percent, ms] : box.worked) {
-        worked.emplace_back(percent);
-        worked.emplace_back(ms);
-      }
+      for (const auto& [percent, ms] : box.worked) worked.insert(worked.end(), {percent, ms});
       if (!worked.empty()) one["worked"] = std::move(worked);
       all.push_back(std::move(one));
     }
