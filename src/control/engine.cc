@@ -335,7 +335,8 @@ asio::awaitable<void> Engine::record_end(LivePtr live, Outcome outcome) {
   live_.erase(id);
   live->changed.notify_all();
   // Node and store disagree about what is there.
-  if (operation.error && (operation.error->kind == ErrorKind::not_found || operation.error->kind == ErrorKind::conflict))
+  const bool passed_over = passed_over_.erase(operation.sandbox) > 0;
+  if (passed_over || (operation.error && (operation.error->kind == ErrorKind::not_found || operation.error->kind == ErrorKind::conflict)))
     reconciles_.ring();
 }
 

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/async.h"
 #include "base/clock.h"
@@ -142,6 +143,7 @@ class Engine {
     Signal signal;
   };
   Bell deadlines_, reconciles_, retries_, stopped_;
+  std::unordered_set<std::string> passed_over_;  // ended at node, with an operation at work on them when the reconciliation came by
 };
 
 }  // namespace space::control

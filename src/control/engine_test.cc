@@ -223,6 +223,21 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   EXPECT_TRUE(fake_.boxes.contains(kept));
 }
 
+TEST_F(EngineTest, WhatEndedBesideAnOperationIsFoundBehindIt) {
+  options_.reconcile_every = std::chrono::hours(1);
+  restart();
+  const std::string id = running();
+  fake_.hold = true;
+  (void)change(OperationKind::pause, id);
+  ASSERT_TRUE(eventually([&] { return fake_.boxes[id].state == "paused"; }));
+  fake_.end(id, "vmm_gone", false);
+  restart();  // what is looked at once has the operation at work on it
+  spin(milliseconds(200));
+  EXPECT_EQ(state(id), SandboxState::running);
+  fake_.release();
+  EXPECT_TRUE(eventually([&] { return state(id) == SandboxState::ended; }));
+}
+
 TEST_F(EngineTest, WhatALostDatabaseKnewIsTakenUp) {
   Sandbox box = sandbox(3600), theirs = sandbox();
   box.metadata = {{"project", "demo"}};

@@ -239,7 +239,10 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
   if (ours == now.end()) co_return co_await adopt(there);
   // What a create that failed has left. One that ended may have come back, as by a start whose answer was lost, and its disk is somebody's.
   if (!ours->second.busy && ours->second.state == SandboxState::failed) co_return co_await take_away_orphan(there);
-  if (ours->second.busy) co_return Result<>();
+  if (ours->second.busy) {
+    if (there.state == "ended") passed_over_.insert(there.id);
+    co_return Result<>();
+  }
   if (there.state == "ended" && can_move(ours->second.state, SandboxState::ended)) {
     co_await ended_by_itself(there.id, there.end_reason);
     co_return Result<>();
