@@ -228,8 +228,12 @@ TEST_F(EngineTest, WhatEndedBesideAnOperationIsFoundBehindIt) {
   restart();
   const std::string id = running();
   fake_.hold = true;
-  (void)change(OperationKind::pause, id);
-  ASSERT_TRUE(eventually([&] { return fake_.boxes[id].state == "paused"; }));
+  SandboxUpdate wanted;
+  wanted.cpus = 1;
+  Operation update = operation(OperationKind::update, id);
+  update.request = encode(wanted);
+  must(engine().change(std::move(update), std::nullopt));
+  ASSERT_TRUE(eventually([&] { return fake_.count("UPDATE") == 1; }));
   fake_.end(id, "vmm_gone", false);
   restart();  // what is looked at once has the operation at work on it
   spin(milliseconds(200));

@@ -152,6 +152,7 @@ class FakeNode {
     const std::string id = exchange.param("id");
     CO_TRY(const std::string text, co_await exchange.read_body(1 << 20));
     calls.push_back("UPDATE " + id + " " + text);
+    while (hold && !leaving_) co_await changed_.wait();
     if (fail_with) co_return fail(*fail_with);
     json::object out{{"id", id}, {"spans", spans()}};
     co_return co_await answer(exchange, std::move(out));
