@@ -240,7 +240,11 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
   // What a create that failed has left. One that ended may have come back, as by a start whose answer was lost, and its disk is somebody's.
   if (!ours->second.busy && ours->second.state == SandboxState::failed) co_return co_await take_away_orphan(there);
   if (ours->second.busy) {
-    if (there.state == "ended") passed_over_.insert(there.id);
+    if (there.state != "ended") co_return Result<>();
+    if (lanes_.contains(there.id))
+      passed_over_.insert(there.id);
+    else
+      reconciles_.ring();  // it came to its end meanwhile
     co_return Result<>();
   }
   if (there.state == "ended" && can_move(ours->second.state, SandboxState::ended)) {

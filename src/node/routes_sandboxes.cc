@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCreateLimit = 512 << 10;
 constexpr std::size_t kMaxOperation = 128;
-constexpr std::int64_t kLongestEvery = 7 * 86'400, kMostKept = 10'000;
+constexpr std::int64_t kLongestEvery = 7 * 86'400, kMostSnapshots = 10'000;
 
 std::optional<std::uint32_t> narrow(std::optional<std::int64_t> number) {
   if (!number) return std::nullopt;
@@ -182,7 +182,7 @@ Task<> get_snapshots(http::Exchange& exchange, RouteParts& parts) {
 Task<> put_snapshots(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const json::object body, co_await read_object(exchange, 4 << 10));
   JsonReader in(body);
-  const std::int64_t every_s = in.number("every_s", 0, kLongestEvery), keep = in.number("keep", 1, kMostKept, kSnapshotsKept);
+  const std::int64_t every_s = in.number("every_s", 0, kLongestEvery), keep = in.number("keep", 1, kMostSnapshots, kSnapshotsKept);
   CO_TRY_VOID(in.done());
   CO_TRY(const Done done, co_await parts.sandboxes.set_snapshots(exchange.param("id"), every_s, keep));
   co_return co_await reply_json(exchange, 200, snapshots_json(done.record));

@@ -213,6 +213,10 @@ TEST_F(RoutesTest, WhatTheStoreWantsKeptIsKept) {
     const auto list = co_await w.send("GET", "/v1/sandboxes");
     EXPECT_NE(list->body.find(digest_name(sha256(R"({"a":1})"))), std::string::npos);
     EXPECT_EQ(list->body.find("\"kept\""), std::string::npos) << "a list of thousands says that it is there, not what";
+    const std::string longest(kMostKept, 'x'), with = R"({"operation":"o","tenant":"acme","template":"base","kept":")" + longest + "\"}";
+    EXPECT_EQ(co_await w.code_of("PUT", "/v1/sandboxes/" + new_id(), with), "200");
+    EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", "{\"kept\":\"" + longest + "\"}"), "200");
+    EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", R"({"kept":"{\"a\":1}"})"), "200");
     const std::string longer = "{\"kept\":\"" + std::string(kMostKept + 1, 'x') + "\"}";
     EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", longer), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", "/v1/sandboxes/" + new_id() + "/kept", R"({"kept":""})"), "sandbox_not_found");

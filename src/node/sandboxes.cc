@@ -28,16 +28,6 @@ std::string new_machine_id() {
   return hex_encode(bytes);
 }
 
-asio::awaitable<void> store_later(const RecordStore& records, BlockingPool& disk, std::weak_ptr<Sandbox> weak) {
-  co_await sleep_for(kTellLater);
-  const auto sandbox = weak.lock();
-  if (!sandbox) co_return;
-  const auto turn = co_await sandbox->strand.enter();
-  if (sandbox->gone || sandbox->removing) co_return;
-  auto stored = co_await disk.run([&] { return records.update(sandbox->record); });
-  if (!stored) log::error("sandbox.record_stale", {{"sandbox", sandbox->record.id}, {"error", stored.error()}});
-}
-
 }  // namespace
 
 Identity Sandboxes::identity_of(const SandboxRecord& record) {
@@ -53,7 +43,19 @@ Task<> Sandboxes::go_on(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
 
 void Sandboxes::told(const std::shared_ptr<Sandbox>& sandbox) {
   sandbox->record.loaded = false;
-  spawn(executor_, store_later(parts_.records, parts_.disk, sandbox));
+  spawn(executor_, store_later(sandbox));
+}
+
+// Meanwhile it keeps nothing alive: a sandbox that is there afterwards stands in the table, and so do all these.
+asio::awaitable<void> Sandboxes::store_later(std::weak_ptr<Sandbox> weak) {
+  co_await sleep_for(kTellLater);
+  const auto sandbox = weak.lock();
+  if (!sandbox) co_return;
+  const Busy busy(busy_, idle_);
+  const auto turn = co_await sandbox->strand.enter();
+  if (sandbox->gone || sandbox->removing) co_return;
+  if (auto stored = co_await store(sandbox->record); !stored)
+    log::error("sandbox.record_stale", {{"sandbox", sandbox->record.id}, {"error", stored.error()}});
 }
 
 Sandboxes::Sandboxes(asio::any_io_executor executor, Parts parts, std::size_t most)

@@ -199,6 +199,7 @@ class Sandboxes {
   // Its guest was told that it was loaded, and its record on the disk does not say so yet: that follows a little later, when nobody waits
   // for this disk.
   void told(const std::shared_ptr<Sandbox>& sandbox);
+  asio::awaitable<void> store_later(std::weak_ptr<Sandbox> weak);
 
   asio::any_io_executor executor_;
   Parts parts_;
