@@ -22,7 +22,7 @@ bool is_of_all(const Error& error) {
     case ErrorKind::cancelled:
       return error.code != "agent_not_answering";
     default:
-      return error.code.starts_with("sandbox_") || error.code == "scope_missing";
+      return error.code.starts_with("sandbox_") || error.code == "scope_missing" || error.code == "no_space" || error.code == "read_only";
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "control/changes.h"
 #include "control/egress_rows.h"
@@ -11,8 +13,18 @@ namespace space::control {
 namespace {
 
 constexpr std::size_t kMostPorts = 64;
+constexpr std::int64_t kStartMs = 60'000;  // a time limit begins when the sandbox runs, not when it was asked for
 
 using S = SandboxState;
+
+// Its end only where that is not what the limit says: it would be told to node for every sandbox.
+Kept kept_of(const Sandbox& sandbox) {
+  Kept kept{sandbox.metadata, sandbox.time_limit_s, sandbox.rest, {}, {}};
+  const std::int64_t limit_ms = sandbox.time_limit_s * 1000;
+  if (sandbox.ends_ms > sandbox.created_ms + limit_ms + kStartMs) kept.ends_ms = sandbox.ends_ms;
+  if (sandbox.remaining_ms > limit_ms) kept.remaining_ms = sandbox.remaining_ms;
+  return kept;
+}
 
 }  // namespace
 
@@ -23,6 +35,8 @@ std::string encode(const Kept& kept) {
     for (const auto& [name, value] : kept.metadata) metadata[name] = value;
   }
   if (kept.time_limit_s > 0) out["time_limit_s"] = kept.time_limit_s;
+  if (kept.ends_ms > 0) out["ends_ms"] = kept.ends_ms;
+  if (kept.remaining_ms > 0) out["remaining_ms"] = kept.remaining_ms;
   if (kept.rest.idle_pause_s > 0) out["idle_pause_s"] = kept.rest.idle_pause_s;
   if (kept.rest.idle_suspend_s > 0) out["idle_suspend_s"] = kept.rest.idle_suspend_s;
   if (kept.rest.idle_cpu_percent != RestPolicy{}.idle_cpu_percent) out["idle_cpu_percent"] = kept.rest.idle_cpu_percent;
@@ -46,6 +60,8 @@ Result<Kept> decode_kept(const std::string& text) {
   in.ignore_unknown();  // a later version may have kept more
   if (in.has("metadata")) kept.metadata = in.text_map("metadata", 1024, kMostKept);
   kept.time_limit_s = in.number("time_limit_s", 0, INT64_MAX / 2000, 0);
+  kept.ends_ms = in.number("ends_ms", 0, INT64_MAX, 0);
+  kept.remaining_ms = in.number("remaining_ms", 0, INT64_MAX / 2, 0);
   kept.rest.idle_pause_s = in.number("idle_pause_s", 0, INT64_MAX / 2000, 0);
   kept.rest.idle_suspend_s = in.number("idle_suspend_s", 0, INT64_MAX / 2000, 0);
   kept.rest.idle_cpu_percent = in.number("idle_cpu_percent", 1, 100, RestPolicy{}.idle_cpu_percent);
@@ -70,9 +86,8 @@ std::map<std::string, std::string> kept_settings(Session& session, const std::st
     return every ? ask(all + " WHERE :any = ''") : ask(all + " WHERE " + one + " = :id");
   };
   std::map<std::string, Kept> all;
-  for (Sandbox& one : pick("", "id", [&](const std::string& where) { return rows::sandboxes(session, where, sandbox); }))
-    if (one.state != S::deleting && one.state != S::failed)
-      all.emplace(one.id, Kept{std::move(one.metadata), one.time_limit_s, one.rest, {}, {}});
+  for (const Sandbox& one : pick("", "id", [&](const std::string& where) { return rows::sandboxes(session, where, sandbox); }))
+    if (one.state != S::deleting && one.state != S::failed) all.emplace(one.id, kept_of(one));
   const auto settings = [&](const std::string& text) { return session.query<std::string, std::string>(text, sandbox); };
   for (auto& [id, text] : pick("SELECT sandbox, text FROM settings", "sandbox", settings))
     if (const auto found = all.find(id); found != all.end()) found->second.settings = std::move(text);
@@ -92,15 +107,18 @@ bool adopt_sandbox(Session& session, Sandbox sandbox, const Kept& kept, std::int
       !session.query<long long>("SELECT sequence FROM events WHERE sandbox = :id AND type = 'sandbox.deleted' LIMIT 1", sandbox.id).empty();
   if (was_here) return false;
   if (sandbox.state != S::ended) sandbox.end_reason.clear();
-  sandbox.ends_ms = sandbox.state == S::running && kept.time_limit_s > 0 ? now_ms + kept.time_limit_s * 1000 : 0;
+  const std::int64_t anew_ms = kept.time_limit_s > 0 ? std::max(kept.time_limit_s * 1000, kLeastAnewMs) : 0;
+  sandbox.ends_ms = sandbox.state == S::running && anew_ms > 0 ? std::max(kept.ends_ms, now_ms + anew_ms) : 0;
+  sandbox.remaining_ms = sandbox.state == S::running ? 0 : std::max(kept.remaining_ms, anew_ms);
   session.exec(
       "INSERT INTO sandboxes (id, tenant, state, template, template_digest, cpus, memory_mib, disk_mib, metadata, time_limit_s, "
       "created_ms, "
-      "ends_ms, end_reason, over_ms, rest) VALUES (:id, :tenant, :state, :template, :digest, :cpus, :memory, :disk, :metadata, :limit, "
-      ":created, :ends, :reason, :over, :rest)",
+      "ends_ms, remaining_ms, end_reason, over_ms, rest) VALUES (:id, :tenant, :state, :template, :digest, :cpus, :memory, :disk, "
+      ":metadata, :limit, "
+      ":created, :ends, :remaining, :reason, :over, :rest)",
       sandbox.id, sandbox.tenant, to_string(sandbox.state), sandbox.template_reference, sandbox.template_digest, sandbox.cpus,
       sandbox.memory_mib, sandbox.disk_mib, rows::write_metadata(kept.metadata), kept.time_limit_s, sandbox.created_ms, sandbox.ends_ms,
-      sandbox.end_reason, sandbox.state == S::ended ? now_ms : 0, rows::write_rest(kept.rest));
+      sandbox.remaining_ms, sandbox.end_reason, sandbox.state == S::ended ? now_ms : 0, rows::write_rest(kept.rest));
   for (const auto& [name, value] : kept.metadata)
     session.exec("INSERT INTO labels (name, value, sandbox) VALUES (:name, :value, :sandbox)", name, value, sandbox.id);
   if (!kept.settings.empty()) (void)put_settings(session, sandbox.id, kept.settings, now_ms);

@@ -105,6 +105,7 @@ class Engine {
   asio::awaitable<bool> spared(Sandbox sandbox);
   asio::awaitable<void> watch_idle();
   asio::awaitable<void> reconcile_loop();
+  asio::awaitable<void> begin_limits_anew();
   asio::awaitable<void> prune_loop();
   Task<> reconcile();
   Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,
@@ -123,6 +124,7 @@ class Engine {
   const Clock& clock_;
   EngineOptions options_;
   bool stopping_ = false, reconciled_ = false;
+  bool took_up_ = false;  // sandboxes that the store did not know
   std::function<Task<bool>(Sandbox)> at_deadline_;
   PolicyWatch policy_watch_;
 

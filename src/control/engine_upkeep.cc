@@ -2,6 +2,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "control/adopt.h"
 #include "control/backoff.h"
 #include "control/engine.h"
 #include "control/engine_state.h"
@@ -81,9 +82,11 @@ Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int6
   co_return moved;
 }
 
+// Not before node was asked what there is.
 asio::awaitable<void> Engine::watch_deadlines() {
   constexpr std::int64_t kLongest = 3600'000;
   Backoff again(clock_);
+  while (!stopping_ && !reconciled_) (void)co_await deadlines_.signal.wait_for(milliseconds(1'000));
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
@@ -182,7 +185,12 @@ asio::awaitable<void> Engine::reconcile_loop() {
     if (node_.reachable()) {
       auto done = co_await reconcile();
       if (!done) log::warn("reconcile.failed", {{"error", done.error()}});
-      if (done) reconciled_ = true;
+      if (done && !reconciled_) {
+        if (took_up_) co_await begin_limits_anew();
+        reconciled_ = true;
+        deadlines_.ring();
+        stopped_.signal.notify_all();
+      }
     }
     if (stopping_) co_return;
     if (rung != reconciles_.rung) {
@@ -282,6 +290,7 @@ Task<> Engine::adopt(const NodeSandbox& there) {
   Kept settings = kept ? std::move(*kept) : Kept();
   CO_TRY(const bool adopted, co_await store_.adopt_sandbox(sandbox, std::move(settings)));
   if (!adopted) co_return co_await take_away_orphan(there);
+  took_up_ = true;
   log::warn("reconcile.adopted", {{"sandbox", there.id}, {"tenant", sandbox.tenant}, {"state", there.state}});
   deadlines_.ring();
   CO_TRY(const auto keyless, co_await store_.tenants_without_key());
@@ -294,7 +303,21 @@ Task<> Engine::adopt(const NodeSandbox& there) {
   co_return Result<>();
 }
 
+// The database is older than what node has: it does not know of ends that were moved since, and what it takes for due may not be.
+asio::awaitable<void> Engine::begin_limits_anew() {
+  const std::int64_t now_ms = clock_.wall_ms();
+  const auto due = co_await store_.due_sandboxes(now_ms);
+  if (!due) co_return;
+  for (const Sandbox& sandbox : *due) {
+    const std::int64_t ends_ms = now_ms + std::max(sandbox.time_limit_s * 1000, kLeastAnewMs);
+    auto moved = co_await store_.set_deadline(sandbox.tenant, sandbox.id, ends_ms, true);
+    if (moved) log::warn("reconcile.limit_begins_anew", {{"sandbox", sandbox.id}, {"tenant", sandbox.tenant}});
+  }
+}
+
+// Nothing goes for its age before node was asked what there is: an older database calls things over that were started again.
 asio::awaitable<void> Engine::prune_loop() {
+  while (!stopping_ && !reconciled_) (void)co_await stopped_.signal.wait_for(milliseconds(1'000));
   while (!stopping_) {
     auto old = co_await store_.old_remains(clock_.wall_ms() - options_.retention.remains_ms);
     if (old)

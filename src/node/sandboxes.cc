@@ -15,7 +15,7 @@ using std::chrono::hours;
 
 constexpr std::size_t kDeletedRemembered = 10'000;
 constexpr int kMostPooledTries = 3;
-constexpr std::chrono::seconds kTellLater{1};
+constexpr std::chrono::seconds kTellLater{2};
 
 Error overtaken() {
   return {ErrorKind::conflict, "sandbox_deleted", "the sandbox was deleted before its create had finished", "create another one"};
@@ -37,7 +37,7 @@ Identity Sandboxes::identity_of(const SandboxRecord& record) {
 Task<> Sandboxes::go_on(std::shared_ptr<Sandbox> sandbox, Spans& spans) {
   const Identity identity = identity_of(sandbox->record);
   auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
-  if (done) sandbox->record.loaded = false;
+  if (done && sandbox->record.loaded) told(sandbox);
   co_return done;
 }
 
@@ -372,6 +372,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
   Identity identity = identity_of(changed);
   identity.names = sandbox->gateway_state;
   auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
+  const bool was_loaded = changed.loaded;
   if (done) changed.loaded = false;
   // vCPUs that run make it running, whatever its agent says: that is the truth, and a delete or a pause is still possible.
   if (!done && sandbox->machine.vm->state() != vmm::VmState::running) {
@@ -379,6 +380,7 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
     co_return fail(std::move(done).error());
   }
   record = std::move(changed);
+  if (done && was_loaded) told(sandbox);
   sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!done) co_return fail(std::move(done).error());

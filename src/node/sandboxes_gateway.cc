@@ -43,12 +43,12 @@ asio::awaitable<void> Sandboxes::introduce_again(std::string vm) {
   Spans unused(parts_.clock);
   Identity identity = identity_of(sandbox->record);
   identity.names = sandbox->gateway_state;
-  auto told = co_await parts_.machines.activate(sandbox->machine, identity, unused);
-  if (told) sandbox->record.loaded = false;
-  if (told)
+  auto done = co_await parts_.machines.activate(sandbox->machine, identity, unused);
+  if (done && sandbox->record.loaded) told(sandbox);
+  if (done)
     log::info("sandbox.introduced_again", {{"sandbox", sandbox->record.id}});
   else
-    log::warn("sandbox.not_introduced", {{"sandbox", sandbox->record.id}, {"error", told.error()}});
+    log::warn("sandbox.not_introduced", {{"sandbox", sandbox->record.id}, {"error", done.error()}});
 }
 
 }  // namespace space::node
