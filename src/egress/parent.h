@@ -38,7 +38,8 @@ class Parent {
   Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit, Vault vault);
   Result<> open();  // reads the records; blocks, before the loop runs
 
-  // HTTP (docs/egress.md). All take effect in the worker before they return.
+  // HTTP (docs/egress.md). All take effect in the worker before they return. `put` fails with unavailable/policy_held when it has kept
+  // the settings and the sandbox is held all the same; the same settings may be put again.
   Task<> put(std::string id, Settings settings, std::vector<std::string> settles = {});
   // A change of the settings begins elsewhere: from now on what is on the disk here may be older than what was decided. A gateway that
   // begins with a change that is neither settled (by a put) nor withdrawn serves the sandbox nothing until it is. Durable when it
@@ -93,6 +94,7 @@ class Parent {
   Result<> begin_worker(const std::string& tenant, TenantWorker& worker);
   void introduce(WorkerProcess& process, TenantWorker& worker, ParentSandbox& sandbox);  // settings, names, sockets
   Task<> settle(ParentSandbox& sandbox, std::vector<std::string> changes);               // of whoever has the Turn
+  Task<> end_put(ParentSandbox& sandbox, std::vector<std::string> settles);              // likewise
   Task<> ensure_lineage(std::string tenant, std::string lineage);
   void give_secrets(const std::string& tenant, WorkerProcess& process);
   void ensure_worker(const std::string& tenant);

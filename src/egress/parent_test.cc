@@ -182,8 +182,13 @@ TEST(Parent, ServesNothingAfterARestartWhileAChangeThatWasAnnouncedIsNotSettled)
     // A later policy settles the change that it came of, and no other.
     Settings next = running.settings(2);
     std::vector<std::string> settles{kOne};
-    EXPECT_TRUE(co_await second.put(kSandbox, std::move(next), std::move(settles)));
+    const auto held = co_await second.put(kSandbox, std::move(next), std::move(settles));
+    EXPECT_EQ(held ? "" : held.error().code, "policy_held") << "it is not in force";
+    EXPECT_EQ(second.state(kSandbox)->at("changes").as_array().size(), 1U);
     EXPECT_TRUE(co_await refused());
+    Settings same = running.settings(2);
+    const auto still = co_await second.put(kSandbox, std::move(same));
+    EXPECT_EQ(still ? "" : still.error().code, "policy_held");
     EXPECT_TRUE(co_await second.withdraw(kSandbox, kTwo));
     EXPECT_FALSE(second.state(kSandbox)->at("held").as_bool());
     const auto served = co_await ask(executor, running.dns_port, name);
