@@ -348,8 +348,8 @@ json::array Parent::traffic() const {
   for (const auto& [id, sandbox] : sandboxes_) {
     if (sandbox->load.empty()) continue;
     json::object one{{"sandbox", id}};
-    for (const char* name : {"open", "connections", "requests", "bytes_up", "bytes_down"}) {
-      const json::value* value = sandbox->counters.if_contains(name);
+    for (const char* name : {"open", "connections", "bytes"}) {
+      const json::value* value = sandbox->traffic.if_contains(name);
       // What a worker says wrongly is its own tenant's loss, and not that of who reads all.
       one[name] = value && value->is_int64() ? std::clamp<std::int64_t>(value->get_int64(), 0, INT64_MAX / 4) : 0;
     }

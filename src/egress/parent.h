@@ -28,7 +28,7 @@ struct ParentSandbox {
   NameMap names;
   std::string load;  // "" without sockets
   std::vector<Fd> sockets;
-  json::object counters;
+  json::object counters, traffic;
   std::int64_t total_bytes = 0;
   bool busy = false;
 };
@@ -49,7 +49,7 @@ class Parent {
   Task<> remove(std::string id);
   Result<json::object> state(const std::string& id) const;
   json::array states() const;
-  // Of every sandbox that has sockets, as its worker told last, within two seconds: what is open and what passed.
+  // Of every sandbox that has sockets, as its worker told last, within two seconds: what is open to the outside and what passed.
   json::array traffic() const;
   // The map as it is when this is called or newer, and on the disk: a checkpoint may carry it.
   Task<json::object> names(std::string id);

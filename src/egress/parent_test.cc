@@ -88,8 +88,7 @@ TEST(Parent, AWorkersDeathCostsConnectionsAndNothingElse) {
     EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", "loadloadloadloadload1234", std::move(sockets)));
     const auto before = co_await ask(executor, running.dns_port, "a.example.com");
     EXPECT_TRUE(before && before->addresses == std::vector{NameMap::v4(1)});
-    EXPECT_EQ(json::serialize(running.parent.traffic()),
-              R"([{"sandbox":"sandboxsandboxsandbox123","open":0,"connections":0,"requests":0,"bytes_up":0,"bytes_down":0}])");
+    EXPECT_EQ(json::serialize(running.parent.traffic()), R"([{"sandbox":"sandboxsandboxsandbox123","open":0,"connections":0,"bytes":0}])");
     const pid_t worker = running.worker();
     EXPECT_GT(worker, 0);
     if (worker <= 0) co_return;
