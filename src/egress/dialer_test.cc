@@ -137,6 +137,26 @@ TEST(Resolver, GivesBothKindsIpv4FirstAndWaitsForTheSecondAMoment) {
     EXPECT_EQ(co_await texts(other), four);
     EXPECT_LT(std::chrono::steady_clock::now() - begun, options.patience);
     EXPECT_EQ(asked_v6, 2);
+    EXPECT_NE(other.find("both.example.com", std::chrono::steady_clock::now() + 45s), nullptr) << "it lives as long as it says";
+  });
+}
+
+TEST(Resolver, AsksAgainSoonWhereTheFirstKindWasNotAnswered) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Host host(executor, [](DnsType type) -> std::optional<std::vector<std::string>> {
+      if (type == DnsType::a) return std::nullopt;
+      return std::vector<std::string>{"2001:db8::1"};
+    });
+    Resolver::Options options;
+    options.servers = {{Address::v4({127, 0, 0, 1}), host.dns.local_endpoint().port()}};
+    options.patience = 50ms;
+    Resolver resolver(executor, options);
+    ResolverCache cache;
+    const auto found = co_await resolver.resolve("both.example.com", cache);
+    EXPECT_TRUE(found);
+    const auto now = std::chrono::steady_clock::now();
+    EXPECT_NE(cache.find("both.example.com", now + 20s), nullptr);
+    EXPECT_EQ(cache.find("both.example.com", now + 31s), nullptr);
   });
 }
 
