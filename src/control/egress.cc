@@ -185,7 +185,8 @@ Task<> Egress::reconcile(Store& store, bool complete) {
     }
     if (auto put_there = co_await put(settings, std::move(settles)); !put_there) {
       log::warn("egress.policy_not_applied", {{"sandbox", settings.sandbox}, {"error", put_there.error()}});
-      if (put_there.error().kind == ErrorKind::unavailable) co_return fail(put_there.error());
+      // One that waits for a change of somebody here keeps the others from nothing: whoever makes that change tells of its end.
+      if (put_there.error().kind == ErrorKind::unavailable && put_there.error().code != "policy_held") co_return fail(put_there.error());
     }
   }
   for (const auto& [id, one] : known) {

@@ -46,6 +46,7 @@ class FakeGateway {
       box.generation = generation;
       if (const auto* settles = body.if_contains("settles"))
         for (const json::value& change : settles->as_array()) settle(box, std::string(change.as_string()));
+      if (box.held) co_return fail(ErrorKind::unavailable, "policy_held", "another change has not ended");
       co_return co_await exchange.reply(http::json_response(200, "{}"));
     });
     router_.add("PUT", "/sandboxes/{id}/changes/{change}", [this](http::Exchange& exchange) -> Task<> {
@@ -150,6 +151,24 @@ TEST_F(EgressTest, AGatewayThatDiesWithinAChangeHoldsTheSandboxUntilItKnowsWhatC
   must(egress_->conclude(settings, change->id()));
   EXPECT_FALSE(box().held);
   EXPECT_TRUE(box().changes.empty());
+}
+
+TEST_F(EgressTest, AChangeIsNotAppliedWhileAnotherOneHoldsTheSandbox) {
+  const auto change = must(egress_->announce(id_)), other = must(egress_->announce(id_));
+  const EgressSettings settings = stored();
+  restart_gateway();
+  const auto early = testing::run(loop_, egress_->conclude(settings, change->id()));
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, "policy_held");
+  EXPECT_EQ(early.error().kind, ErrorKind::unavailable) << "whoever changes it tries again";
+  EXPECT_EQ(box().changes, std::set<std::string>{other->id()});
+  auto withdrawn = [&]() -> Task<> {
+    co_await egress_->withdraw(id_, other->id());
+    co_return Result<>();
+  };
+  must(withdrawn());
+  must(egress_->conclude(settings, change->id()));
+  EXPECT_FALSE(box().held);
 }
 
 TEST_F(EgressTest, AChangeOfAProcessThatDiedIsSettledByTheStore) {

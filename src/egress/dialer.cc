@@ -5,6 +5,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <cerrno>
 #include <fmt/format.h>
+#include <iterator>
 #include <netinet/tcp.h>
 
 namespace space::egress {
@@ -42,24 +43,32 @@ Task<Dialled> Dialer::dial(Destination to, std::shared_ptr<const Policy> policy,
   } else {
     CO_TRY(addresses, co_await resolver_.resolve(to.name, cache));
   }
-  const bool has_v6 = std::any_of(addresses.begin(), addresses.end(), [](const Address& a) { return !a.is_v4(); });
   // What was tried says more than what may not be; and of a host that is down, its first address more than that this machine has no IPv6.
   std::optional<Error> refused, failed;
-  std::size_t tries = 0;
-  for (const Address& address : addresses) {
-    if (tries == kMostTries) break;
-    if (has_v6 && address.is_v4() && tries == kMostTries - 1) continue;
+  const auto may_be_dialled = [&](const Address& address) {
     if (const auto why = address_refusal(address, options_.allowed_ranges, own_)) {
       refused = Error{ErrorKind::permission_denied, "address_refused", *why,
                       "only public addresses are reached; the operator can permit ranges with --egress-allow-range"};
-      continue;
+      return false;
     }
     // A range that is denied stays denied however the guest came to it.
     const Verdict verdict = policy->connect({to.name, address, to.port});
-    if (!verdict.allowed) {
-      refused = Error{ErrorKind::permission_denied, "address_refused", verdict.reason, ""};
-      continue;
-    }
+    if (!verdict.allowed) refused = Error{ErrorKind::permission_denied, "address_refused", verdict.reason, ""};
+    return verdict.allowed;
+  };
+  std::vector<Address> good;
+  std::copy_if(addresses.begin(), addresses.end(), std::back_inserter(good), may_be_dialled);
+  std::size_t most = kMostTries;
+  const auto six = std::find_if(good.begin(), good.end(), [](const Address& address) { return !address.is_v4(); });
+  if (six != good.end() && static_cast<std::size_t>(six - good.begin()) >= kMostTries) {
+    // The IPv4 address that gives way has its turn after it: this machine may have no IPv6.
+    std::rotate(good.begin() + kMostTries - 1, six, six + 1);
+    ++most;
+  }
+  std::size_t tries = 0;
+  for (const Address& address : good) {
+    if (tries == most) break;
+    if (!may_be_dialled(address)) continue;  // the host's own addresses may be others by now
     ++tries;
     auto dialled = co_await connect({address, to.port});
     if (dialled) co_return dialled;

@@ -33,7 +33,8 @@ class Dialer {
 
   // `to.name`, or `to.address` when there is no name. Errors: address_refused (permission_denied) when no address may be dialled,
   // name_not_found, resolver_failed, upstream_refused and upstream_timeout (unavailable), of the first
-  // address that was tried. Tries up to 4 addresses, IPv4 first; one try is left for IPv6 where the name has both.
+  // address that was tried. Tries up to 4 addresses that may be dialled, IPv4 first. Where more of IPv4 would take all,
+  // the first of IPv6 has the last try, and the one that gave way a fifth.
   Task<Dialled> dial(Destination to, std::shared_ptr<const Policy> policy, ResolverCache& cache);
 
   void set_own_addresses(std::set<Address> addresses) { own_ = std::move(addresses); }  // the host's

@@ -38,6 +38,15 @@ struct Host {
     v4.bind({asio::ip::make_address("127.0.0.1"), port}, error);  // and does not listen
     return !error;
   }
+  // By this address of IPv4 alone.
+  bool serve_v4(const char* address) {
+    boost::system::error_code error;
+    v4.open(asio::ip::tcp::v4(), error);
+    if (!error) v4.bind({asio::ip::make_address(address), 0}, error);
+    if (!error) v4.listen(8, error);
+    if (!error) port = v4.local_endpoint().port();
+    return !error;
+  }
   Dialer dialer(std::vector<std::string> ranges) {
     Dialer::Options options;
     options.resolver.servers = {{Address::v4({127, 0, 0, 1}), dns.local_endpoint().port()}};
@@ -106,6 +115,22 @@ TEST(Dialer, ReachesByIpv6AHostWhoseIpv4IsNotReached) {
   });
 }
 
+TEST(Dialer, TriesAFourthIpv4WhereIpv6MayNotBeDialledOrFails) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    const std::vector<std::string> four{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"}, six{"::1"};
+    Host host(executor, [&](DnsType type) { return type == DnsType::a ? four : six; });
+    EXPECT_TRUE(host.serve_v4("127.0.0.5"));
+    Dialer refused = host.dialer({"127.0.0.0/8"}), failing = host.dialer({"127.0.0.0/8", "::1"});
+    EXPECT_EQ(co_await dialled(refused, host.port, R"({"mode":"open"})"), "127.0.0.5");
+    EXPECT_EQ(co_await dialled(failing, host.port, R"({"mode":"open"})"), "127.0.0.5");
+    // And no more than that.
+    Host last(executor, [&](DnsType type) { return type == DnsType::a ? four : six; });
+    EXPECT_TRUE(last.serve_v4("127.0.0.6"));
+    Dialer too_late = last.dialer({"127.0.0.0/8", "::1"});
+    EXPECT_EQ(co_await dialled(too_late, last.port, R"({"mode":"open"})"), "upstream_refused");
+  });
+}
+
 TEST(Resolver, GivesBothKindsIpv4FirstAndWaitsForTheSecondAMoment) {
   test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     bool silent = false;
@@ -137,6 +162,26 @@ TEST(Resolver, GivesBothKindsIpv4FirstAndWaitsForTheSecondAMoment) {
     EXPECT_EQ(co_await texts(other), four);
     EXPECT_LT(std::chrono::steady_clock::now() - begun, options.patience);
     EXPECT_EQ(asked_v6, 2);
+    EXPECT_NE(other.find("both.example.com", std::chrono::steady_clock::now() + 45s), nullptr) << "it lives as long as it says";
+  });
+}
+
+TEST(Resolver, AsksAgainSoonWhereTheFirstKindWasNotAnswered) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Host host(executor, [](DnsType type) -> std::optional<std::vector<std::string>> {
+      if (type == DnsType::a) return std::nullopt;
+      return std::vector<std::string>{"2001:db8::1"};
+    });
+    Resolver::Options options;
+    options.servers = {{Address::v4({127, 0, 0, 1}), host.dns.local_endpoint().port()}};
+    options.patience = 50ms;
+    Resolver resolver(executor, options);
+    ResolverCache cache;
+    const auto found = co_await resolver.resolve("both.example.com", cache);
+    EXPECT_TRUE(found);
+    const auto now = std::chrono::steady_clock::now();
+    EXPECT_NE(cache.find("both.example.com", now + 20s), nullptr);
+    EXPECT_EQ(cache.find("both.example.com", now + 31s), nullptr);
   });
 }
 

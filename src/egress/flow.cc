@@ -54,7 +54,18 @@ std::optional<std::chrono::milliseconds> Flow::charge(std::size_t bytes) {
   return cut_ ? std::nullopt : wait;
 }
 
+void Flow::set_dialled(Address address) {
+  dialled = address;
+  has_dialled = true;
+  ++sandbox_->counters().dialled;
+}
+
 std::optional<std::chrono::milliseconds> Flow::count_up(std::size_t bytes) {
+  went_out(bytes);
+  return count_guest(bytes);
+}
+
+std::optional<std::chrono::milliseconds> Flow::count_guest(std::size_t bytes) {
   bytes_up += bytes;
   sandbox_->counters().bytes_up += bytes;
   return charge(bytes);
@@ -63,6 +74,7 @@ std::optional<std::chrono::milliseconds> Flow::count_up(std::size_t bytes) {
 std::optional<std::chrono::milliseconds> Flow::count_down(std::size_t bytes) {
   bytes_down += bytes;
   sandbox_->counters().bytes_down += bytes;
+  sandbox_->counters().outside += bytes;
   return charge(bytes);
 }
 
@@ -73,6 +85,7 @@ asio::awaitable<bool> Flow::pass(std::optional<std::chrono::milliseconds> wait) 
 
 asio::awaitable<bool> Flow::passed_up(std::size_t bytes) { return pass(count_up(bytes)); }
 asio::awaitable<bool> Flow::passed_down(std::size_t bytes) { return pass(count_down(bytes)); }
+asio::awaitable<bool> Flow::heard(std::size_t bytes) { return pass(count_guest(bytes)); }
 
 Event Flow::event(std::string kind, std::string verdict) const {
   Event e;

@@ -50,15 +50,20 @@ class Flow {
   // The same with the waiting; false: the flow was cut.
   asio::awaitable<bool> passed_up(std::size_t bytes);
   asio::awaitable<bool> passed_down(std::size_t bytes);
+  // The same for what the guest sent and the gateway reads itself: only what follows from it goes out, which went_out() is told of.
+  asio::awaitable<bool> heard(std::size_t bytes);
+  void went_out(std::size_t bytes) { sandbox_->counters().outside += bytes; }
   std::uint64_t bytes_up = 0, bytes_down = 0;
 
   Event event(std::string kind, std::string verdict) const;  // with destination, protocol and bytes filled in
   std::string protocol = "tcp";
+  void set_dialled(Address address);
   Address dialled{};  // the upstream's address, once there is one
   bool has_dialled = false;
 
  private:
   std::optional<std::string> objection() const;  // of the present policy
+  std::optional<std::chrono::milliseconds> count_guest(std::size_t bytes);
   std::optional<std::chrono::milliseconds> charge(std::size_t bytes);
   asio::awaitable<bool> pass(std::optional<std::chrono::milliseconds> wait);
   std::shared_ptr<Sandbox> sandbox_;

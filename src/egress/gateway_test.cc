@@ -265,6 +265,34 @@ TEST(Gateway, DialsNoSpecialAddressWhateverTheNameResolvesTo) {
     });
 }
 
+TEST(Gateway, CountsForTheOutsideOnlyWhatReachesIt) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(reflect());
+    gateway.set(kHttp);
+    const Counters& counters = gateway.sandbox->counters();
+    auto refused = co_await gateway.dial("a.example.com");
+    co_await send(*refused, "GET /one HTTP/1.1\r\nHost: evil.example.com\r\n\r\n");
+    (void)co_await receive(*refused, "<");
+    auto bare = co_await gateway.dial("93.184.216.34");
+    (void)co_await receive(*bare, "<");
+    auto guest = co_await gateway.dial("a.example.com");
+    EXPECT_EQ(counters.connections, 3U);
+    EXPECT_EQ(counters.requests, 1U);
+    EXPECT_EQ(counters.dialled, 0U);
+    EXPECT_EQ(counters.outside, 0U);
+    EXPECT_GE(gateway.sandbox->open_connections(), 1U);
+    EXPECT_EQ(gateway.sandbox->open_outside(), 0U) << "it has not said what it wants";
+
+    co_await send(*guest, "GET /one HTTP/1.1\r\nHost: " + host(gateway) + "\r\n\r\n");
+    (void)co_await receive(*guest, "Host: " + host(gateway) + "\r\n\r\n");
+    EXPECT_EQ(counters.dialled, 1U);
+    EXPECT_EQ(gateway.sandbox->open_outside(), 1U);
+    EXPECT_GT(counters.outside, 0U);
+    EXPECT_EQ(counters.outside, counters.bytes_up + counters.bytes_down);
+  });
+}
+
 TEST(Gateway, CutsWhatANewPolicyForbids) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);

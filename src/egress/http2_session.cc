@@ -130,7 +130,7 @@ asio::awaitable<void> Http2Session::read_from(http::Stream& from, nghttp2_sessio
     }
     bool on = false;
     if (up)
-      on = co_await flow_.passed_up(got.bytes);
+      on = co_await flow_.heard(got.bytes);
     else
       on = co_await flow_.passed_down(got.bytes);
     if (!on || (nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0)) break;
@@ -158,7 +158,10 @@ asio::awaitable<void> Http2Session::write_to(http::Stream& to, nghttp2_session* 
     }
     const std::array part{asio::const_buffer(bytes.data(), bytes.size())};
     const http::Transfer sent = co_await to.write_all(part);
-    if (session == up_) wipe_string(bytes);  // a credential may stand in it
+    if (session == up_) {
+      flow_.went_out(bytes.size());
+      wipe_string(bytes);  // a credential may stand in it
+    }
     if (sent.error) break;
     wake();  // room in a buffer lets the other side's window open
   }

@@ -196,6 +196,33 @@ TEST(Http2, ChecksEachStreamAndCarriesTrailers) {
   });
 }
 
+TEST(Http2, WhatIsRefusedOnAConnectionIsNotCountedAsSentOut) {
+  run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    Gateway gateway(executor);
+    gateway.upstream(echo(), "a.example.com", "h2");
+    gateway.set(kHttps);
+    auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
+    EXPECT_TRUE(guest);
+    if (!guest) co_return;
+    Peer peer(*guest, false);
+    const Counters& counters = gateway.sandbox->counters();
+    const std::int32_t good = peer.request(get(gateway));
+    const auto good_over = [&] { return peer.streams[good].ended; };
+    co_await peer.drive(good_over);
+    EXPECT_EQ(peer.field(good, ":status"), "200");
+    const std::uint64_t outside = counters.outside, up = counters.bytes_up;
+    EXPECT_GT(outside, 0U);
+    Fields wrong = get(gateway, "/", "b.example.com");
+    wrong.emplace_back("x-long", std::string(20'000, 'x'));
+    const std::int32_t refused = peer.request(wrong);
+    const auto refused_over = [&] { return peer.streams[refused].ended; };
+    co_await peer.drive(refused_over);
+    EXPECT_EQ(peer.field(refused, ":status"), "421");
+    EXPECT_GT(counters.bytes_up, up + 10'000);
+    EXPECT_LT(counters.outside, outside + 1'000) << "no more than what ends the first one";
+  });
+}
+
 std::string gzip(std::string text) {
   z_stream stream{};
   deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);

@@ -141,7 +141,7 @@ Task<> Parent::put(std::string id, Settings settings, std::vector<std::string> s
       co_return fail(ErrorKind::conflict, "stale_generation", fmt::format("generation {} is in force already", present->generation),
                      "read the present settings and try again");
     if (settings.generation == present->generation) {
-      if (present->document == settings.document) co_return co_await settle(sandbox, std::move(settles));
+      if (present->document == settings.document) co_return co_await end_put(sandbox, std::move(settles));
       co_return fail(ErrorKind::conflict, "generation_reused", "these settings differ from those of the same generation",
                      "use the next generation");
     }
@@ -159,7 +159,15 @@ Task<> Parent::put(std::string id, Settings settings, std::vector<std::string> s
     const std::string tenant = sandbox.tenant;
     CO_TRY_VOID(co_await tell_worker(tenant, std::move(message)));
   }
-  co_return co_await settle(sandbox, std::move(settles));
+  co_return co_await end_put(sandbox, std::move(settles));
+}
+
+Task<> Parent::end_put(ParentSandbox& sandbox, std::vector<std::string> settles) {
+  CO_TRY_VOID(co_await settle(sandbox, std::move(settles)));
+  if (!sandbox.held) co_return Result<>();
+  co_return fail(ErrorKind::unavailable, "policy_held",
+                 "the settings are kept and not in force: another change of them began before the gateway did and has not ended",
+                 "try again in a moment; the sandbox has no network meanwhile");
 }
 
 Task<> Parent::settle(ParentSandbox& sandbox, std::vector<std::string> changes) {
@@ -340,8 +348,8 @@ json::array Parent::traffic() const {
   for (const auto& [id, sandbox] : sandboxes_) {
     if (sandbox->load.empty()) continue;
     json::object one{{"sandbox", id}};
-    for (const char* name : {"open", "connections", "requests", "bytes_up", "bytes_down"}) {
-      const json::value* value = sandbox->counters.if_contains(name);
+    for (const char* name : {"open", "connections", "bytes"}) {
+      const json::value* value = sandbox->traffic.if_contains(name);
       // What a worker says wrongly is its own tenant's loss, and not that of who reads all.
       one[name] = value && value->is_int64() ? std::clamp<std::int64_t>(value->get_int64(), 0, INT64_MAX / 4) : 0;
     }

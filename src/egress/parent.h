@@ -28,7 +28,7 @@ struct ParentSandbox {
   NameMap names;
   std::string load;  // "" without sockets
   std::vector<Fd> sockets;
-  json::object counters;
+  json::object counters, traffic;
   std::int64_t total_bytes = 0;
   bool busy = false;
 };
@@ -38,7 +38,8 @@ class Parent {
   Parent(asio::any_io_executor executor, const EgressConfig& config, BlockingPool& disk, AuditLog& audit, Vault vault);
   Result<> open();  // reads the records; blocks, before the loop runs
 
-  // HTTP (docs/egress.md). All take effect in the worker before they return.
+  // HTTP (docs/egress.md). All take effect in the worker before they return. `put` fails with unavailable/policy_held when it has kept
+  // the settings and the sandbox is held all the same; the same settings may be put again.
   Task<> put(std::string id, Settings settings, std::vector<std::string> settles = {});
   // A change of the settings begins elsewhere: from now on what is on the disk here may be older than what was decided. A gateway that
   // begins with a change that is neither settled (by a put) nor withdrawn serves the sandbox nothing until it is. Durable when it
@@ -48,7 +49,7 @@ class Parent {
   Task<> remove(std::string id);
   Result<json::object> state(const std::string& id) const;
   json::array states() const;
-  // Of every sandbox that has sockets, as its worker told last, within two seconds: what is open and what passed.
+  // Of every sandbox that has sockets, as its worker told last, within two seconds: what is open to the outside and what passed.
   json::array traffic() const;
   // The map as it is when this is called or newer, and on the disk: a checkpoint may carry it.
   Task<json::object> names(std::string id);
@@ -93,6 +94,7 @@ class Parent {
   Result<> begin_worker(const std::string& tenant, TenantWorker& worker);
   void introduce(WorkerProcess& process, TenantWorker& worker, ParentSandbox& sandbox);  // settings, names, sockets
   Task<> settle(ParentSandbox& sandbox, std::vector<std::string> changes);               // of whoever has the Turn
+  Task<> end_put(ParentSandbox& sandbox, std::vector<std::string> settles);              // likewise
   Task<> ensure_lineage(std::string tenant, std::string lineage);
   void give_secrets(const std::string& tenant, WorkerProcess& process);
   void ensure_worker(const std::string& tenant);

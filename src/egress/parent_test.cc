@@ -88,8 +88,7 @@ TEST(Parent, AWorkersDeathCostsConnectionsAndNothingElse) {
     EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", "loadloadloadloadload1234", std::move(sockets)));
     const auto before = co_await ask(executor, running.dns_port, "a.example.com");
     EXPECT_TRUE(before && before->addresses == std::vector{NameMap::v4(1)});
-    EXPECT_EQ(json::serialize(running.parent.traffic()),
-              R"([{"sandbox":"sandboxsandboxsandbox123","open":0,"connections":0,"requests":0,"bytes_up":0,"bytes_down":0}])");
+    EXPECT_EQ(json::serialize(running.parent.traffic()), R"([{"sandbox":"sandboxsandboxsandbox123","open":0,"connections":0,"bytes":0}])");
     const pid_t worker = running.worker();
     EXPECT_GT(worker, 0);
     if (worker <= 0) co_return;
@@ -182,8 +181,13 @@ TEST(Parent, ServesNothingAfterARestartWhileAChangeThatWasAnnouncedIsNotSettled)
     // A later policy settles the change that it came of, and no other.
     Settings next = running.settings(2);
     std::vector<std::string> settles{kOne};
-    EXPECT_TRUE(co_await second.put(kSandbox, std::move(next), std::move(settles)));
+    const auto held = co_await second.put(kSandbox, std::move(next), std::move(settles));
+    EXPECT_EQ(held ? "" : held.error().code, "policy_held") << "it is not in force";
+    EXPECT_EQ(second.state(kSandbox)->at("changes").as_array().size(), 1U);
     EXPECT_TRUE(co_await refused());
+    Settings same = running.settings(2);
+    const auto still = co_await second.put(kSandbox, std::move(same));
+    EXPECT_EQ(still ? "" : still.error().code, "policy_held");
     EXPECT_TRUE(co_await second.withdraw(kSandbox, kTwo));
     EXPECT_FALSE(second.state(kSandbox)->at("held").as_bool());
     const auto served = co_await ask(executor, running.dns_port, name);

@@ -135,6 +135,8 @@ void Parent::heard(const std::string& tenant, const json::object& body) {
   } else if (type == "counters") {
     const auto* counters = body.if_contains("counters");
     if (!counters || !counters->is_object() || counters->get_object().size() > 16) return;
+    const auto* traffic = body.if_contains("traffic");
+    if (traffic && traffic->is_object() && traffic->get_object().size() <= 16) sandbox->traffic = traffic->get_object();
     figures_.counted(sandbox->counters, counters->get_object());
     sandbox->counters = counters->get_object();
     const auto* total = sandbox->counters.if_contains("total_bytes");

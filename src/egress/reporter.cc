@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <tuple>
 
 namespace space::egress {
 namespace {
@@ -52,11 +51,24 @@ std::uint64_t rate_of(const Event& event) {
 
 }  // namespace
 
+void Reporter::Class::add_to_rest(const Event& event) {
+  if (!rest) {
+    rest.emplace();
+    rest->kind = event.kind;
+    rest->verdict = event.verdict;
+    rest->count = 0;
+    rest->unreported = true;
+    rest->reason = "too many different ones at a time to be told apart";
+  }
+  rest->sandbox = event.sandbox;
+  merge(*rest, event);
+}
+
 std::optional<Event> Reporter::take(Event event, Time now) {
   const auto [place, fresh] = classes_.try_emplace({event.kind, event.verdict});
   Class& same = place->second;
   if (fresh) same.budget.set_rate(rate_of(event));
-  if (same.budget.try_take(1, now)) return event;
+  if (same.budget.try_take(1, now) && (same.few.try_take(1, now) || all_.try_take(1, now))) return event;
   clip(event);
   std::string key = likeness(event);
   if (const auto found = same.alike.find(key); found != same.alike.end()) {
@@ -64,31 +76,29 @@ std::optional<Event> Reporter::take(Event event, Time now) {
   } else if (same.alike.size() < kMostAlike) {
     same.alike.emplace(std::move(key), std::move(event));
   } else {
-    same.rest += event.count;
-    same.sandbox = std::move(event.sandbox);
-    same.generation = event.generation;
+    same.add_to_rest(event);
   }
   return std::nullopt;
 }
 
 bool Reporter::waiting() const {
-  return std::any_of(classes_.begin(), classes_.end(), [](const auto& c) { return !c.second.alike.empty() || c.second.rest > 0; });
+  return std::any_of(classes_.begin(), classes_.end(), [](const auto& c) { return !c.second.alike.empty() || c.second.rest; });
 }
 
 std::vector<Event> Reporter::flush() {
   std::vector<Event> out;
+  for (bool more = true; more;) {
+    more = false;
+    for (auto& [words, same] : classes_) {
+      if (same.alike.empty() || out.size() == kMostAlike) continue;
+      out.push_back(std::move(same.alike.extract(same.alike.begin()).mapped()));
+      more = true;
+    }
+  }
   for (auto& [words, same] : classes_) {
-    for (auto& [key, event] : same.alike) out.push_back(std::move(event));
+    for (const auto& [key, event] : same.alike) same.add_to_rest(event);
     same.alike.clear();
-    if (same.rest == 0) continue;
-    Event event;
-    event.sandbox = same.sandbox;
-    event.generation = same.generation;
-    std::tie(event.kind, event.verdict) = words;
-    event.count = std::exchange(same.rest, 0);
-    event.unreported = true;
-    event.reason = "too many different ones at a time to be told apart";
-    out.push_back(std::move(event));
+    if (same.rest) out.push_back(*std::exchange(same.rest, std::nullopt));
   }
   return out;
 }

@@ -53,6 +53,40 @@ TEST(Reporter, AFloodOfRefusedNamesHidesNoOtherDecisionAndIsCountedWhole) {
   EXPECT_TRUE(reporter.flush().empty());
 }
 
+TEST(Reporter, AFloodOfEveryKindIsHeldToOneBudgetInWhichEachKindKeepsAFew) {
+  Reporter reporter;
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<Event> told;
+  const auto take = [&](Event event) {
+    if (auto at_once = reporter.take(std::move(event), now)) told.push_back(std::move(*at_once));
+  };
+  constexpr const char *kKinds[] = {"dns", "connection", "request", "limit"}, *kVerdicts[] = {"allow", "deny", "error", "monitor"};
+  constexpr std::uint64_t kEach = 300;
+  for (const char* kind : kKinds)
+    for (const char* verdict : kVerdicts)
+      for (std::uint64_t i = 0; i < kEach; ++i) take(event_of(kind, verdict, fmt::format("n{}.example.com", i)));
+  EXPECT_LE(told.size(), Reporter::kAllPerSecond + 16 * Reporter::kFewPerSecond);
+  EXPECT_GE(told.size(), Reporter::kAllPerSecond);
+  const std::size_t before = told.size();
+  for (std::uint64_t i = 0; i < Reporter::kFewPerSecond; ++i) take(event_of("security", "deny", "two-hosts.example.com"));
+  EXPECT_EQ(told.size(), before + Reporter::kFewPerSecond);
+  take(event_of("security", "deny", "late.example.com"));
+  EXPECT_EQ(told.size(), before + Reporter::kFewPerSecond);
+
+  const std::vector<Event> waited = reporter.flush();
+  const auto apart = std::count_if(waited.begin(), waited.end(), [](const Event& e) { return !e.unreported; });
+  EXPECT_EQ(static_cast<std::size_t>(apart), Reporter::kMostAlike);
+  EXPECT_EQ(waited.size(), Reporter::kMostAlike + 16);
+  EXPECT_TRUE(std::any_of(waited.begin(), waited.end(), [](const Event& e) { return e.name == "late.example.com"; }));
+  constexpr std::uint64_t kAll = 16 * kEach + Reporter::kFewPerSecond + 1;
+  EXPECT_EQ(sum(told) + sum(waited), kAll);
+  std::uint64_t bytes = 0;
+  for (const Event& event : told) bytes += event.bytes_up;
+  for (const Event& event : waited) bytes += event.bytes_up;
+  EXPECT_EQ(bytes, 10 * kAll);
+  EXPECT_FALSE(reporter.waiting());
+}
+
 TEST(Reporter, TellsEqualDecisionsAsOneWithWhatTheyAgreeOn) {
   Reporter reporter;
   const auto now = std::chrono::steady_clock::now();

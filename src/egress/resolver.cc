@@ -105,7 +105,8 @@ Task<std::vector<Address>> Resolver::resolve(std::string name, ResolverCache& ca
   std::chrono::seconds life = kLongestLife;
   for (const auto* reply : {&v4, &v6}) {
     if (!*reply || !**reply) {
-      life = std::min(life, kUnansweredLife);  // asked again soon
+      // Asked again soon, but not for the sake of servers that never answer the second question: each time costs kSecondPatience.
+      if (reply == &v4) life = std::min(life, kUnansweredLife);
       continue;
     }
     addresses.insert(addresses.end(), (**reply)->addresses.begin(), (**reply)->addresses.end());

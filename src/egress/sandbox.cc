@@ -1,5 +1,6 @@
 #include "egress/sandbox.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
@@ -112,6 +113,10 @@ Result<> Sandbox::serve(std::vector<Fd> fds) {
     }
   }(sockets, weak));
   return {};
+}
+
+std::size_t Sandbox::open_outside() const {
+  return static_cast<std::size_t>(std::count_if(flows_.begin(), flows_.end(), [](const Flow* flow) { return flow->has_dialled; }));
 }
 
 void Sandbox::detach() {

@@ -41,6 +41,8 @@ struct Services {
 
 struct Counters {
   std::uint64_t connections = 0, requests = 0, denied = 0, bytes_up = 0, bytes_down = 0;
+  // Of what got through: connections that were made to the outside, and bytes that went to it or came from it.
+  std::uint64_t dialled = 0, outside = 0;
 };
 
 class Sandbox : public std::enable_shared_from_this<Sandbox> {
@@ -75,6 +77,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void add(Flow& flow) { flows_.insert(&flow); }
   void remove(Flow& flow) { flows_.erase(&flow); }
   std::size_t open_connections() const { return flows_.size(); }
+  std::size_t open_outside() const;  // of those the ones that have dialled
 
  private:
   struct Sockets;

@@ -37,8 +37,7 @@ Task<> connect_upstream(Flow& flow, Upstream& upstream, bool tls, std::vector<st
   upstream.drop();
   const auto policy = flow.settings().policy;
   CO_TRY(Dialled dialled, co_await flow.sandbox().services().dialer->dial(flow.to(), policy, flow.sandbox().resolver_cache()));
-  flow.dialled = dialled.to.address;
-  flow.has_dialled = true;
+  flow.set_dialled(dialled.to.address);
   // The address was judged by the policy of then.
   if (flow.settings().policy != policy) flow.reconsider();
   if (flow.is_cut()) co_return fail(ErrorKind::cancelled, "cut", flow.why_cut());

@@ -49,6 +49,11 @@ json::object counters_json(const Counters& c, const Budget& budget, std::size_t 
           {"total_bytes", budget.total()}};
 }
 
+// What the sandbox has of the outside; what was refused is in the counters alone.
+json::object traffic_json(const Sandbox& sandbox, const Counters& c) {
+  return {{"open", sandbox.open_outside()}, {"connections", c.dialled}, {"bytes", c.outside}};
+}
+
 }  // namespace
 
 Worker::Worker(asio::any_io_executor executor, std::unique_ptr<Channel> channel) : executor_(executor), channel_(std::move(channel)) {
@@ -183,9 +188,10 @@ asio::awaitable<void> Worker::report_counters() {
     co_await sleep_for(kCountersEvery);
     for (const auto& [id, entry] : sandboxes_) {
       json::object counters = counters_json(entry->counters(), entry->budget(), entry->open_connections());
-      std::string text = json::serialize(counters);
+      json::object traffic = traffic_json(*entry, entry->counters());
+      std::string text = json::serialize(counters) + json::serialize(traffic);
       if (std::exchange(last[id], text) == text) continue;
-      services_.tell({{"type", "counters"}, {"sandbox", id}, {"counters", std::move(counters)}});
+      services_.tell({{"type", "counters"}, {"sandbox", id}, {"counters", std::move(counters)}, {"traffic", std::move(traffic)}});
     }
     std::erase_if(last, [this](const auto& entry) { return !sandboxes_.contains(entry.first); });
   }

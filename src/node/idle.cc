@@ -26,7 +26,7 @@ void GuestWork::look(std::uint64_t ticks, std::uint64_t ticks_per_s, Instant now
 
 bool Traffic::look(const Counters& counters, Instant now) {
   // One that was not looked at before may have moved just now.
-  const bool passed = before_ && (counters.bytes > before_->bytes || counters.requests > before_->requests);
+  const bool passed = before_ && counters.bytes > before_->bytes;
   if (!before_ || passed || counters.connections > before_->connections) moved_ = now;
   before_ = counters;
   return passed || (counters.open > 0 && now - moved_ < kSilent);

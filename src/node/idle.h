@@ -44,10 +44,11 @@ class GuestWork {
 
 class Traffic {
  public:
-  // As the gateway counts them for a sandbox; they begin anew with each of its workers.
+  // As the gateway counts them for a sandbox, of what really reached the outside: one that tries without end what its policy refuses rests
+  // all the same. They begin anew with each of the gateway's workers.
   struct Counters {
     std::int64_t open = 0;  // connections, now
-    std::int64_t connections = 0, requests = 0, bytes = 0;
+    std::int64_t connections = 0, bytes = 0;
   };
   // An open connection on which nothing has moved for so long is one that a program keeps for later, and no use.
   static constexpr std::chrono::minutes kSilent{5};

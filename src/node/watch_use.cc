@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr std::chrono::milliseconds kLook{2'000};
 constexpr std::size_t kAnswerBytes = 64 << 20;
 constexpr std::size_t kMostSandboxes = 1'000'000;
-constexpr std::int64_t kMost = INT64_MAX / 2;  // of one counter, so that two can be added
+constexpr std::int64_t kMost = INT64_MAX / 2;  // of one counter
 
 http::ClientOptions http_options() {
   http::ClientOptions options;
@@ -73,8 +73,7 @@ Result<std::map<std::string, Traffic::Counters>> read_traffic(std::string_view t
       Traffic::Counters counters;
       counters.open = one.number("open", 0, kMost);
       counters.connections = one.number("connections", 0, kMost);
-      counters.requests = one.number("requests", 0, kMost);
-      counters.bytes = one.number("bytes_up", 0, kMost) + one.number("bytes_down", 0, kMost);
+      counters.bytes = one.number("bytes", 0, kMost);
       TRY_VOID(one.done());
       found.emplace(std::move(id), counters);
     }
