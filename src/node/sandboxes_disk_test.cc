@@ -185,6 +185,7 @@ TEST_F(SandboxesDisk, AGuestThatDoesNotFreezeGetsNoCheckpointAndGoesOn) {
     const std::vector<std::string> disks = life.record().disks;
     w.machines.failing_["freeze"] = 1;
     const auto refused = co_await life.checkpoint();
+    EXPECT_EQ(w.machines.freeze_limit_, kInitLimit) << "it cannot do without";
     EXPECT_EQ(refused.error().code, "guest_not_frozen");
     EXPECT_EQ(refused.error().kind, ErrorKind::conflict);
     EXPECT_FALSE(refused.error().next.empty());
@@ -211,6 +212,7 @@ TEST_F(SandboxesDisk, OneThatWasPausedUnfrozenIsNotForkedBeforeItHasGoneOn) {
     co_await life.begin();
     w.machines.failing_["freeze"] = 1;
     EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p2")) << "it alone loses a little";
+    EXPECT_EQ(w.machines.freeze_limit_, kFreezeLimit);
     EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen");
     EXPECT_EQ(life.record().state, SandboxState::paused);
     w.machines.states_[life.record().vm] = vmm::VmState::paused;
