@@ -20,8 +20,7 @@ using EnvdPtr = std::shared_ptr<Envd>;
 using ProcessPtr = std::shared_ptr<Process>;
 
 constexpr std::string_view kSession = "envd";  // of every process that was started here
-constexpr std::size_t kBatch = 128 << 10;
-constexpr seconds kKeptFor{30};  // an ended process can still be connected to
+constexpr seconds kKeptFor{30};                // an ended process can still be connected to
 constexpr std::int64_t kUsualKeepalive = 90, kLongestKeepalive = 3600;
 constexpr std::int64_t kLongestTimeout_ms = 31LL * 86'400'000;
 constexpr std::size_t kMostArguments = 4096, kLongestArgument = (128 << 10) - 1;
@@ -131,7 +130,7 @@ Task<> follow(EnvdPtr envd, StreamWriter& writer, ProcessPtr process, OutputWind
   for (;;) {
     co_await asio::post(envd->agent.executor, asio::use_awaitable);  // what is ready in this turn comes into one batch
     batch.clear();
-    if (reader.take(batch, kBatch)) {
+    if (reader.take(batch, OutputWindow::kBatch)) {
       CO_TRY(const std::vector<wire::Frame> some, frames.feed(batch));
       bool over = false, late = false;
       for (const wire::Frame& frame : some) {

@@ -10,7 +10,6 @@
 namespace space::agent {
 namespace {
 
-constexpr std::size_t kBatch = 128 << 10;
 constexpr std::size_t kStdinPiece = 64 << 10;
 constexpr auto kKeepalive = std::chrono::seconds(10);
 constexpr std::size_t kShownArguments = 512;  // of a command line in a listing
@@ -135,7 +134,7 @@ Task<> send_frames(Agent& agent, http::Exchange& exchange, Process& process, Out
     // What became ready in the same turn of the loop, the exit perhaps, comes into the same batch.
     co_await asio::post(agent.executor, asio::use_awaitable);
     batch.clear();
-    if (reader.take(batch, kBatch)) {
+    if (reader.take(batch, OutputWindow::kBatch)) {
       CO_TRY_VOID(co_await exchange.write(as_bytes(batch)));
       continue;
     }

@@ -137,7 +137,7 @@ void OutputWindow::release_stalled(Time now) {
       reader->since_ = now;
       reader->from_ = reader->position_;
       reader->goal_ = last_;
-    } else if (now - *reader->since_ >= kPatience) {
+    } else if (now - *reader->since_ >= (awaited ? kPatience : kPatienceAlone)) {
       release(*reader);
     }
   }

@@ -29,7 +29,9 @@ struct WindowLimits {
 class OutputWindow {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::chrono::seconds kPatience{10};
+  static constexpr std::chrono::seconds kPatience{10}, kPatienceAlone{30};
+  // What a reader is sent at once. It moves when all of that was written, so it is little: one on a slow line moves often enough.
+  static constexpr std::size_t kBatch = 16 << 10;
 
   // One reader's position: the last sequence it has. Detaches when destroyed.
   class Reader {
@@ -61,7 +63,7 @@ class OutputWindow {
 
   void append(wire::FrameType type, std::string_view payload);
   bool has_room() const;
-  // To be called about every second while there is no room. Of those for whom there is none, one that did not move for kPatience
+  // To be called about every second while there is no room. Of those for whom there is none, one that did not move for kPatienceAlone
   // loses its hold; and while another reader has all there is and waits, one that did not get in kPatience what was there at its
   // beginning. Notifies `room`.
   void release_stalled(Time now);

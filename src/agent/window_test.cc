@@ -102,11 +102,11 @@ TEST_F(Window, NothingLeavesThatAnAttachedReaderStillNeeds) {
 TEST_F(Window, AReaderThatStallsHoldsNothingUpForLong) {
   OutputWindow::Reader stalled(window_, loop_.get_executor(), 0);
   fill();
-  for (int s = 0; s < 10; ++s) {
+  for (int s = 0; s < 30; ++s) {
     window_.release_stalled(begin_ + std::chrono::seconds(s));
     ASSERT_FALSE(window_.has_room()) << s;
   }
-  window_.release_stalled(begin_ + OutputWindow::kPatience);
+  window_.release_stalled(begin_ + OutputWindow::kPatienceAlone);
   EXPECT_TRUE(window_.has_room());
   for (int i = 0; i < 20; ++i) more();
   EXPECT_GT(window_.first(), 1u);
@@ -135,7 +135,7 @@ TEST_F(Window, AReaderOnASlowLineIsWaitedFor) {
   OutputWindow::Reader slow(window_, loop_.get_executor(), 0);
   fill();
   for (int i = 0; i < 30; ++i) {
-    window_.release_stalled(begin_ + i * std::chrono::seconds(9));
+    window_.release_stalled(begin_ + i * std::chrono::seconds(29));
     ASSERT_FALSE(window_.has_room()) << i;
     std::string piece;
     ASSERT_TRUE(slow.take(piece, 1)) << i;
@@ -159,6 +159,29 @@ TEST_F(Window, ButNotWhileAnotherHasAllThereIs) {
   for (int i = 0; i < 20; ++i) more();
   EXPECT_TRUE(slow.lost());
   EXPECT_FALSE(fast.lost());
+}
+
+TEST_F(Window, OneThatTakesNothingIsWaitedForLessWhileAnotherHasAllThereIs) {
+  OutputWindow::Reader stalled(window_, loop_.get_executor(), 0), fast(window_, loop_.get_executor(), 0);
+  fill();
+  std::string all;
+  while (fast.take(all, 1 << 20)) {
+  }
+  window_.release_stalled(begin_);
+  window_.release_stalled(begin_ + std::chrono::seconds(9));
+  EXPECT_FALSE(window_.has_room());
+  window_.release_stalled(begin_ + OutputWindow::kPatience);
+  EXPECT_TRUE(window_.has_room());
+}
+
+TEST_F(Window, AReaderOfThreeKilobytesEachSecondMovesInTime) {
+  OutputWindow::Reader slow(window_, loop_.get_executor(), 0);
+  limits_ = {100, 1 << 20};
+  more();
+  while (window_.has_room()) out(std::string(wire::kMaxFramePayload, 'x'));
+  std::string batch;
+  ASSERT_TRUE(slow.take(batch, OutputWindow::kBatch));
+  EXPECT_LT(batch.size(), (3u << 10) * static_cast<std::size_t>(OutputWindow::kPatienceAlone.count()));
 }
 
 TEST_F(Window, WithoutReadersThereIsAlwaysRoom) {

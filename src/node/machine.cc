@@ -22,8 +22,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kInitLimit = seconds(30);  // twenty guests that begin at once on two cores, without hardware virtualisation
-constexpr milliseconds kFreezeLimit = wire::kFreezeLimit + seconds(1);
 constexpr milliseconds kWarmLimit = seconds(30);
 constexpr milliseconds kBootLimit = seconds(180);  // some seconds; much more on a host that is busy
 constexpr milliseconds kBootTry = seconds(2);
@@ -204,12 +202,9 @@ class RealMachines : public Machines {
     co_return co_await ask_agent(machine, machine.agent->init(init), kInitLimit, "take its identity");
   }
 
-  Task<> freeze(Machine& machine, Spans& spans) override {
+  Task<> freeze(Machine& machine, Spans& spans, milliseconds limit) override {
     const Spans::Step step(spans, "freeze");
-    auto frozen = co_await ask_agent(machine, machine.agent->freeze(), kFreezeLimit, "freeze its processes");
-    if (frozen || frozen.error().code == "sandbox_ended") co_return frozen;
-    log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", frozen.error()}});
-    co_return fail(guest_not_frozen("end what hangs in it on a disk or a mount (state D in ps), or wait for that, and try again"));
+    co_return co_await freeze_users(machine, limit);
   }
 
   Task<> pause(Machine& machine, Spans& spans) override {
@@ -355,7 +350,28 @@ class RealMachines : public Machines {
   std::map<std::uint32_t, Fd> empty_memory_;  // by MiB
 };
 
+// What the agent says of the processes, before it is looked at as an error of the agent.
+Task<> ask_to_freeze(std::shared_ptr<wire::AgentClient> agent) {
+  auto frozen = co_await agent->freeze();
+  if (!frozen && frozen.error().code == "freeze_failed")
+    co_return fail(guest_not_frozen("end what hangs in it on a disk or a mount (state D in ps), or wait for that, and try again"));
+  co_return frozen;
+}
+
 }  // namespace
+
+Task<> freeze_users(const Machine& machine, milliseconds limit) {
+  auto asking = ask_to_freeze(machine.agent);
+  auto frozen = co_await ask_agent(machine, std::move(asking), limit, "freeze its processes");
+  if (frozen || frozen.error().code == "sandbox_ended") co_return frozen;
+  Error error = std::move(frozen).error();
+  log::warn("agent.freeze_failed", {{"vm", machine.id}, {"error", error}});
+  if (error.code != "guest_not_frozen") {
+    error.kind = ErrorKind::unavailable;  // its processes may be as willing as others
+    error.next = "try again: a host that is busy makes an agent slow; when it stays so, the sandbox's own processes have hurt its agent";
+  }
+  co_return fail(std::move(error));
+}
 
 Task<bool> stand_still(Machines& machines, Machine& machine, Spans& spans) {
   const auto frozen = co_await machines.freeze(machine, spans);

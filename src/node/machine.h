@@ -22,6 +22,11 @@ namespace space::node {
 class FairShares;
 class Gateway;
 
+// For an agent that must answer: twenty guests that begin at once on two cores, without hardware virtualisation, take so long.
+inline constexpr std::chrono::milliseconds kInitLimit = std::chrono::seconds(30);
+// For a freeze that can be done without. The agent's own limit counts the guest's time.
+inline constexpr std::chrono::milliseconds kFreezeLimit = wire::kFreezeLimit + std::chrono::seconds(1);
+
 // The guest's memory from outside, and which of its pages may have changed. Used on the pool, while the VM stands still.
 struct MemoryView {
   // `image`: what the VM maps, nullptr when that is not known.
@@ -114,9 +119,10 @@ class Machines {
   virtual Task<> resume(Machine& machine, Spans& spans) = 0;
   // Runs the vCPUs and gives the guest clock, entropy and identity; its processes run only after that.
   virtual Task<> activate(Machine& machine, const Identity& identity, Spans& spans) = 0;
-  // The guest's users' processes stand still when this returns, until the next activate(). conflict/guest_not_frozen when they do not, or
-  // nobody says so: some of them may, and the VM goes on.
-  virtual Task<> freeze(Machine& machine, Spans& spans) = 0;
+  // The guest's users' processes stand still when this returns, until the next activate(). conflict/guest_not_frozen when its agent says
+  // that they do not, unavailable when it does not say anything within `limit`: some of them may, and the VM goes on.
+  virtual Task<> freeze(Machine& machine, Spans& spans, std::chrono::milliseconds limit) = 0;
+  Task<> freeze(Machine& machine, Spans& spans) { return freeze(machine, spans, kFreezeLimit); }
   virtual Task<> pause(Machine& machine, Spans& spans) = 0;  // the vCPUs alone: see stand_still()
   // The guest writes what it holds in memory to its disk, as before a power switch, in `limit` at most; one that was paused is so again
   // afterwards. What a guest that does not answer had not written is missing where somebody boots from that disk.
@@ -129,6 +135,9 @@ class Machines {
   // Process, namespace, cgroup, pool folder: nothing is left on success. On an error it is tried again in the background.
   virtual Task<> destroy(Machine machine) = 0;
 };
+
+// Machines::freeze of a real one.
+Task<> freeze_users(const Machine& machine, std::chrono::milliseconds limit);
 
 // Freezes and pauses. False where its users' processes ran until the pause, as those of a guest whose agent does not answer. It may go on
 // from there once, and lose little: they see an old clock for a moment. Twice it may not (guest_not_frozen).

@@ -302,7 +302,7 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
 Task<> Sandboxes::capture_and_switch(std::shared_ptr<Sandbox> sandbox, std::shared_ptr<Vault::Order> order,
                                      std::shared_ptr<Capture> captured, Spans& spans) {
   // What did not freeze is no checkpoint: forks of it would run users' processes before their kernels have random state of their own.
-  if (sandbox->record.state == SandboxState::running) CO_TRY_VOID(co_await parts_.machines.freeze(sandbox->machine, spans));
+  if (sandbox->record.state == SandboxState::running) CO_TRY_VOID(co_await parts_.machines.freeze(sandbox->machine, spans, kInitLimit));
   CO_TRY_VOID(co_await parts_.machines.capture_devices(sandbox->machine, true, spans));
   // The one is read by node alone, the other done by the VMM alone.
   auto reading = parts_.machines.capture_pages(sandbox->machine, memory_bytes(sandbox->record), *captured, spans);

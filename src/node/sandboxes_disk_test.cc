@@ -2,7 +2,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
+#include "base/encoding.h"
+#include "http/router.h"
+#include "http/server.h"
 #include "node/sandboxes_testing.h"
 
 namespace space::node {
@@ -177,6 +181,61 @@ TEST_F(SandboxesDisk, ACheckpointThatFailsAtAnyStepLeavesTheGuestRunningAndNoMan
   });
 }
 
+// The agents of the sandbox and of the helper beside it: whatever runs there writes `frames`, and is cut off where these have no exit.
+struct TarAgents {
+  explicit TarAgents(World& w) : server(w.executor, [this](http::Exchange& e) { return router(e); }) {
+    const auto path = w.dir.path() / "agent.sock";
+    EXPECT_TRUE(server.serve(listen_unix(path, SOCK_STREAM, 0600).value()));
+    w.machines.executor_ = w.executor;
+    w.machines.agent_ = http::unix_connector(path.string());
+    router.add("GET", "/v1/files/stat", [](http::Exchange& e) { return e.reply(http::json_response(200, "{}")); });
+    router.add("POST", "/v1/processes", [](http::Exchange& e) { return e.reply(http::json_response(201, R"({"process":7})")); });
+    router.add("POST", "/v1/processes/{n}/attach", [this](http::Exchange& e) { return attach(e); });
+    router.add("POST", "/v1/processes/{n}/stdin", [](http::Exchange& e) { return take(e); });
+  }
+  Task<> attach(http::Exchange& e) {
+    CO_TRY_VOID(co_await e.start(200, {}));
+    std::string text;
+    for (const wire::Frame& frame : frames) text += wire::encode_frame(frame);
+    CO_TRY_VOID(co_await e.write(as_bytes(text)));
+    if (frames.back().type == wire::FrameType::exit) co_return co_await e.finish();
+    co_return fail(ErrorKind::conflict, "outside_window", "the reader stalled");
+  }
+  static Task<> take(http::Exchange& e) {
+    CO_TRY_VOID(co_await e.read_body(1 << 20));
+    co_return co_await e.reply(http::json_response(200, "{}"));
+  }
+  std::vector<wire::Frame> frames;
+  http::Router router;
+  http::Server server;
+};
+
+TEST_F(SandboxesDisk, APathThatDidNotComeWholeSaysThatItIsAskedForAgain) {
+  run([](World& w) -> asio::awaitable<void> {
+    TarAgents agents(w);
+    WholeLife life(w);
+    co_await life.begin();
+    life.write("a");
+    EXPECT_TRUE(co_await life.checkpoint());
+    agents.frames = {{wire::FrameType::stdout_bytes, 1, "half"}};
+    const auto cut = co_await w.sandboxes->restore_path(life.id, life.last, "/home/user/x", "");
+    EXPECT_FALSE(cut);
+    if (!cut) {
+      EXPECT_NE(cut.error().next.find("ask again"), std::string::npos) << describe(cut.error());
+    }
+    agents.frames = {{wire::FrameType::stderr_bytes, 1, "no room"}, {wire::FrameType::exit, 2, wire::encode_exit({2, 0, false, false})}};
+    const auto full = co_await w.sandboxes->restore_path(life.id, life.last, "/home/user/x", "");
+    EXPECT_FALSE(full);
+    if (!full) {
+      EXPECT_EQ(full.error().code, "path_not_copied");
+      EXPECT_NE(full.error().message.find("no room"), std::string::npos);
+      EXPECT_NE(full.error().next.find("ask again"), std::string::npos);
+    }
+    EXPECT_EQ(w.machines.alive_.size(), 1u) << "no helper stays";
+    co_await agents.server.stop(std::chrono::milliseconds(0));
+  });
+}
+
 TEST_F(SandboxesDisk, AGuestThatDoesNotFreezeGetsNoCheckpointAndGoesOn) {
   run([](World& w) -> asio::awaitable<void> {
     WholeLife life(w);
@@ -185,6 +244,7 @@ TEST_F(SandboxesDisk, AGuestThatDoesNotFreezeGetsNoCheckpointAndGoesOn) {
     const std::vector<std::string> disks = life.record().disks;
     w.machines.failing_["freeze"] = 1;
     const auto refused = co_await life.checkpoint();
+    EXPECT_EQ(w.machines.freeze_limit_, kInitLimit) << "it cannot do without";
     EXPECT_EQ(refused.error().code, "guest_not_frozen");
     EXPECT_EQ(refused.error().kind, ErrorKind::conflict);
     EXPECT_FALSE(refused.error().next.empty());
@@ -211,6 +271,7 @@ TEST_F(SandboxesDisk, OneThatWasPausedUnfrozenIsNotForkedBeforeItHasGoneOn) {
     co_await life.begin();
     w.machines.failing_["freeze"] = 1;
     EXPECT_TRUE(co_await w.sandboxes->pause(life.id, "p2")) << "it alone loses a little";
+    EXPECT_EQ(w.machines.freeze_limit_, kFreezeLimit);
     EXPECT_EQ((co_await life.checkpoint()).error().code, "guest_not_frozen");
     EXPECT_EQ(life.record().state, SandboxState::paused);
     w.machines.states_[life.record().vm] = vmm::VmState::paused;

@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::chrono::minutes kCopyLimit{10};
 constexpr std::chrono::seconds kLookLimit{30};
+// tar writes over what it finds: a copy that broke off is made whole by the next one.
+constexpr std::string_view kAskAgain =
+    "a part of it may have come: ask again, which writes over that; when it stays so, look for a full disk or a path that changes "
+    "meanwhile";
 constexpr std::size_t kMostWords = 1000;  // bytes of what a tar said that went wrong
 
 tl::unexpected<Error> bad_path(std::string_view what) {
@@ -60,8 +64,7 @@ Task<Running> run(std::shared_ptr<wire::AgentClient> agent, wire::ProcessSpec sp
 
 Result<> judge(const std::optional<wire::ProcessExit>& exit, const std::string& words, std::string_view where) {
   if (exit && exit->code == 0) return {};
-  return fail(ErrorKind::unavailable, "path_not_copied", fmt::format("tar {} failed: {}", where, printable(words, 300)),
-              "look for a full disk or a path that changes meanwhile");
+  return fail(ErrorKind::conflict, "path_not_copied", fmt::format("tar {} failed: {}", where, printable(words, 300)));
 }
 
 // Everything that the packing end writes goes into the unpacking end, at the pace of the slower one.
@@ -172,6 +175,11 @@ Task<Done> Sandboxes::restore_path(std::string id, std::string checkpoint, std::
     const Spans::Step step(spans, "copy");
     auto copying = copy_path(helper.agent, *agent, ends);
     done = co_await ask_agent(helper, std::move(copying), kCopyLimit, "copy the path");
+    if (!done) {
+      Error broken = std::move(done).error();
+      broken.next = kAskAgain;
+      done = fail(std::move(broken));
+    }
   }
   if (auto gone = co_await parts_.machines.destroy(std::move(helper)); !gone)
     log::error("vm.destroy_failed", {{"vm", vm}, {"error", gone.error()}});

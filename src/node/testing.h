@@ -112,8 +112,9 @@ class FakeMachines : public Machines {
     co_return Result<>{};
   }
   // One that fails has frozen some.
-  Task<> freeze(Machine& machine, Spans&) override {
+  Task<> freeze(Machine& machine, Spans&, std::chrono::milliseconds limit) override {
     co_await sleep_for(step_);
+    freeze_limit_ = limit;
     frozen_.insert(machine.id);
     if (auto wrong = fault("freeze"); !wrong) co_return fail(guest_not_frozen("as the test wants it"));
     co_return Result<>{};
@@ -159,7 +160,7 @@ class FakeMachines : public Machines {
   std::shared_ptr<std::function<void()>> last_end_;
   http::Connector agent_;  // to a fake agent, for the data plane
   asio::any_io_executor executor_;
-  std::chrono::milliseconds step_{1};
+  std::chrono::milliseconds step_{1}, freeze_limit_{0};
   std::chrono::milliseconds merging_{1};
   int busy_ = 0, most_busy_ = 0, merges_ = 0;
 

@@ -1,5 +1,6 @@
 """Readers of a command's output that stop reading: the command, its end and its other readers go on, and nobody takes a part for the whole."""
 
+import contextlib
 import re
 import socket
 import time
@@ -8,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from space_server import SandboxTest
 
-BUDGET_S = 150
-PATIENCE_S = 10  # after which a reader that holds a command up loses its hold; the server gives a connection 30 s
+BUDGET_S = 180
+PATIENCE_S = 30  # after which a reader that alone holds a command up loses its hold; 10 s while another waits
 
 
 class StalledReaders(SandboxTest):
@@ -69,11 +70,12 @@ class StalledReaders(SandboxTest):
         stalled = self.stalled(command)
 
         def ended():
-            stalled.recv(1)
+            with contextlib.suppress(ConnectionError):  # the server gives a connection as long
+                stalled.recv(1)
             return command.get()["state"] == "exited"
 
         begun = time.monotonic()
-        self.server.wait_for(ended, 25, "the end of a command whose reader takes a byte now and then")
+        self.server.wait_for(ended, PATIENCE_S + 20, "the end of a command whose reader takes a byte now and then")
         self.assertGreater(time.monotonic() - begun, PATIENCE_S / 2, "the reader was not waited for at all")
 
     def test_a_time_limit_ends_a_command_that_nobody_reads(self):
