@@ -341,6 +341,7 @@ TEST_F(SandboxesDisk, AKillBetweenALoadAndItsWordToTheGuestIsMadeUpForOnce) {
         EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded && first);
       }
       co_await until([&] { return !stored(life.id).loaded && !stored(request.id).loaded; });
+      co_await sleep_for(milliseconds(50));  // until recovery's greetings have heard that as well
     }
   });
 }
@@ -352,6 +353,7 @@ TEST_F(SandboxesDisk, ARestartLongAfterALoadEndsNoConnections) {
     EXPECT_TRUE(co_await w.sandboxes->suspend(life.id, "s"));
     EXPECT_TRUE(co_await w.sandboxes->wake(life.id, "w"));
     co_await until([&] { return !w.records.sandboxes().value().at(0).record->loaded; });
+    co_await w.sandboxes->settle();
   });
 }
 
