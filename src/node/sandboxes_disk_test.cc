@@ -341,7 +341,7 @@ TEST_F(SandboxesDisk, AKillBetweenALoadAndItsWordToTheGuestIsMadeUpForOnce) {
         EXPECT_EQ(w.machines.identities_.at(one.vm).loaded, loaded && first);
       }
       co_await until([&] { return !stored(life.id).loaded && !stored(request.id).loaded; });
-      co_await sleep_for(milliseconds(50));  // until recovery's greetings have heard that as well
+      co_await sleep_for(std::chrono::milliseconds(50));  // until recovery's greetings have heard that as well
     }
   });
 }
