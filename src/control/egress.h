@@ -48,8 +48,8 @@ class Egress {
   Task<> conclude(EgressSettings settings, std::string change);
   // It came to nothing. Where the gateway is not reached, reconcile() makes up for it.
   asio::awaitable<void> withdraw(std::string sandbox, std::string change);
-  // In force when it returns, and these changes are over. A generation that the gateway has already is a success, but unavailable/policy_held
-  // where another change that nobody has settled leaves the sandbox without network: reconcile() settles it.
+  // In force when it returns, and these changes are over. A generation that the gateway has already is a success, but
+  // unavailable/policy_held where another change that nobody has settled leaves the sandbox without network: reconcile() settles it.
   Task<> put(EgressSettings settings, std::vector<std::string> settles = {});
   Task<> remove(std::string sandbox);
   Task<json::object> ask(std::string method, std::string target, std::string body = {});
