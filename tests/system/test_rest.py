@@ -9,6 +9,7 @@ from egress_case import EgressTest
 from space_server import ServerTest
 
 BUDGET_S = 300
+SLOW = True
 
 
 class Rest(ServerTest):
