@@ -1,11 +1,12 @@
 // The whole way of a guest's connection through the gateway, over real sockets and real TLS.
 #include "egress/testing.h"
-#include "egress/tls_session.h"
 
 namespace space::egress {
 namespace {
 
+using test::client_hello;
 using test::Gateway;
+using test::greets;
 using test::receive;
 using test::run;
 using test::send;
@@ -30,12 +31,6 @@ Gateway::Serve reflect() {
   };
 }
 
-// Says something at once, then waits without end.
-asio::awaitable<void> greets(http::Stream& stream) {
-  co_await send(stream, "hello\n");
-  (void)co_await receive(stream, "never");
-}
-
 // Says back what it hears, line by line.
 asio::awaitable<void> echoes(http::Stream& stream) {
   for (;;) {
@@ -43,18 +38,6 @@ asio::awaitable<void> echoes(http::Stream& stream) {
     if (line.ends_with(">")) co_return;
     co_await send(stream, std::move(line));
   }
-}
-
-// What a TLS client sends first.
-std::string client_hello(const std::string& server_name) {
-  const auto tls = UpstreamTls::make("").value();
-  const std::vector<std::string> protocols{"http/1.1"};
-  const SslPtr ssl = tls->connect(server_name, protocols).value();
-  SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
-  (void)SSL_do_handshake(ssl.get());
-  char* bytes = nullptr;
-  const long size = BIO_get_mem_data(SSL_get_wbio(ssl.get()), &bytes);
-  return {bytes, static_cast<std::size_t>(size)};
 }
 
 TEST(Gateway, SplicesWhatATcpRuleNamesAndNothingElse) {

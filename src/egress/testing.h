@@ -16,6 +16,7 @@
 #include "egress/dns_message.h"
 #include "egress/flow.h"
 #include "egress/sandbox.h"
+#include "egress/tls_session.h"
 #include "http/server.h"
 #include "http/test_support.h"
 
@@ -40,6 +41,24 @@ inline asio::awaitable<std::string> receive(http::Stream& stream, std::string en
     seen.append(piece.data(), got.bytes);
   }
   co_return seen;
+}
+
+// Says something at once, then waits without end.
+inline asio::awaitable<void> greets(http::Stream& stream) {
+  co_await send(stream, "hello\n");
+  (void)co_await receive(stream, "never");
+}
+
+// What a TLS client sends first.
+inline std::string client_hello(const std::string& server_name) {
+  const auto tls = UpstreamTls::make("").value();
+  const std::vector<std::string> protocols{"http/1.1"};
+  const SslPtr ssl = tls->connect(server_name, protocols).value();
+  SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+  (void)SSL_do_handshake(ssl.get());
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(SSL_get_wbio(ssl.get()), &bytes);
+  return {bytes, static_cast<std::size_t>(size)};
 }
 
 inline void run(const std::function<asio::awaitable<void>(asio::any_io_executor)>& body) {

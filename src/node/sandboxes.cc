@@ -372,15 +372,13 @@ Task<Done> Sandboxes::resume_paused(Entered in, std::string operation, SandboxEv
   Identity identity = identity_of(changed);
   identity.names = sandbox->gateway_state;
   auto done = co_await parts_.machines.activate(sandbox->machine, identity, spans);
-  const bool was_loaded = changed.loaded;
-  if (done) changed.loaded = false;
   // vCPUs that run make it running, whatever its agent says: that is the truth, and a delete or a pause is still possible.
   if (!done && sandbox->machine.vm->state() != vmm::VmState::running) {
     if (auto back = co_await store(record); !back) log::error("sandbox.record_stale", {{"sandbox", record.id}, {"error", back.error()}});
     co_return fail(std::move(done).error());
   }
   record = std::move(changed);
-  if (done && was_loaded) told(sandbox);
+  if (done && record.loaded) told(sandbox);
   sandbox->used = std::chrono::steady_clock::now();
   sandbox->changed.notify_all();
   if (!done) co_return fail(std::move(done).error());
