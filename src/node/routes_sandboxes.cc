@@ -190,18 +190,17 @@ Task<> put_snapshots(http::Exchange& exchange, RouteParts& parts) {
 
 Task<> list(http::Exchange& exchange, RouteParts& parts) {
   json::array all;
-  for (const SandboxRecord& record : parts.sandboxes.list()) {
+  const Instant now = Instant::clock::now();
+  for (const auto& sandbox : parts.sandboxes.all()) {
+    const SandboxRecord& record = sandbox->record;
     json::object one = sandbox_json(record);
-    if (const auto sandbox = parts.sandboxes.find(record.id)) {
-      const Instant now = Instant::clock::now();
-      one["idle_ms"] = sandbox->idle_ms(now);
-      json::array worked;  // percent and ms by turns: a guest decides how many there are, up to a hundred
-      for (const GuestWork::Height& height : sandbox->work.heights()) {
-        worked.emplace_back(height.percent);
-        worked.emplace_back(unused_ms(height.last, now));
-      }
-      if (!worked.empty()) one["worked"] = std::move(worked);
+    one["idle_ms"] = sandbox->idle_ms(now);
+    json::array worked;  // percent and ms by turns: a guest decides how many there are, up to a hundred
+    for (const GuestWork::Height& height : sandbox->work.heights()) {
+      worked.emplace_back(height.percent);
+      worked.emplace_back(unused_ms(height.last, now));
     }
+    if (!worked.empty()) one["worked"] = std::move(worked);
     if (!record.kept.empty()) one["kept_digest"] = digest_name(sha256(record.kept));
     all.push_back(std::move(one));
   }

@@ -66,6 +66,13 @@ std::shared_ptr<Sandbox> Sandboxes::find(std::string_view id) const {
   return found == table_.end() ? nullptr : found->second;
 }
 
+std::vector<std::shared_ptr<Sandbox>> Sandboxes::all() const {
+  std::vector<std::shared_ptr<Sandbox>> sandboxes;
+  sandboxes.reserve(table_.size());
+  for (const auto& [id, sandbox] : table_) sandboxes.push_back(sandbox);
+  return sandboxes;
+}
+
 std::vector<SandboxRecord> Sandboxes::list() const {
   std::vector<SandboxRecord> records;
   records.reserve(table_.size());

@@ -105,7 +105,8 @@ class Sandboxes {
 
   // nullptr when there is none. Holding it keeps its machine's objects alive, not its VM.
   std::shared_ptr<Sandbox> find(std::string_view id) const;
-  std::vector<SandboxRecord> list() const;
+  std::vector<SandboxRecord> list() const;            // copies, for what is looked at over time
+  std::vector<std::shared_ptr<Sandbox>> all() const;  // for what is looked at now, and often
 
   // Recovery puts back what it found; `machine` empty: ended.
   std::shared_ptr<Sandbox> restore(SandboxRecord record, Machine machine);

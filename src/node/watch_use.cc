@@ -31,10 +31,8 @@ http::ClientOptions http_options() {
 bool look_at_work(const Sandboxes& sandboxes) {
   static const auto ticks_per_s = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
   bool any = false;
-  for (const SandboxRecord& record : sandboxes.list()) {
-    const auto sandbox = sandboxes.find(record.id);
-    if (!sandbox) continue;
-    if (record.state != SandboxState::running || !sandbox->machine) {
+  for (const auto& sandbox : sandboxes.all()) {
+    if (sandbox->record.state != SandboxState::running || !sandbox->machine) {
       sandbox->work.stand();
       continue;
     }
