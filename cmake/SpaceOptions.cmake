@@ -8,6 +8,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(SPACE_SANITIZE "" CACHE STRING "Sanitizers for every target: empty, 'address,undefined' or 'thread'")
 option(SPACE_FUZZ "Build the libFuzzer targets (needs Clang)" OFF)
 option(SPACE_PCH "Use the precompiled header" ON)
+option(SPACE_UNITY "Compile files in batches (cmake/SpaceModule.cmake)" ON)
 
 find_program(SPACE_CCACHE ccache)
 if(SPACE_CCACHE)
@@ -19,6 +20,9 @@ target_compile_options(space_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these inside the frames of coroutines and in optimised library code where nothing is wrong.
   target_compile_options(space_options INTERFACE -fpch-preprocess -Wno-maybe-uninitialized -Wno-mismatched-new-delete -Wno-dangling-pointer -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+  if(SPACE_UNITY)  # a batch is a file that includes others, whose unnamed namespaces it then takes for a header's
+    target_compile_options(space_options INTERFACE -Wno-subobject-linkage)
+  endif()
 else()
   # For sanitizers and fuzzing: GCC's warnings are the ones that stop a build. ccache compares what the precompiled header says, not its time.
   target_compile_options(space_options INTERFACE -Wno-error "SHELL:-Xclang -fno-pch-timestamp")

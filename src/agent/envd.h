@@ -16,6 +16,10 @@
 
 namespace space::agent {
 
+inline tl::unexpected<Error> invalid(std::string message) {
+  return fail(ErrorKind::invalid_argument, "invalid_argument", std::move(message));
+}
+
 class PolledWatcher;  // envd_watch.cc
 
 struct Envd {

@@ -25,12 +25,10 @@ namespace {
 using EnvdPtr = std::shared_ptr<Envd>;
 using Metadata = std::map<std::string, std::string>;
 
-constexpr std::size_t kPiece = 256 << 10;
+constexpr std::size_t kUploadPiece = 256 << 10;
 constexpr std::size_t kMostFiles = 10'000;  // in one request
 constexpr std::string_view kMetadataHeader = "X-Metadata-", kAttribute = "user.e2b.";
-constexpr std::size_t kLongestKey = 246, kMostMetadata = 4096;
-
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_argument", std::move(message)); }
+constexpr std::size_t kLongestKey = 246, kMostFileMetadata = 4096;
 
 std::string_view media_type(const std::string& path) {
   static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {{".txt", "text/plain; charset=utf-8"},
@@ -148,7 +146,7 @@ Result<Metadata> read_metadata(const http::Headers& headers) {
     total += key.size() + value.size();
     out[std::move(key)] = value;
   }
-  if (total > kMostMetadata) return invalid(fmt::format("the metadata of a file has at most {} bytes", kMostMetadata));
+  if (total > kMostFileMetadata) return invalid(fmt::format("the metadata of a file has at most {} bytes", kMostFileMetadata));
   return out;
 }
 
@@ -233,7 +231,7 @@ class Uploads {
 
 Task<> receive_one(Body& body, Uploads& uploads, std::string path) {
   CO_TRY_VOID(co_await uploads.begin(std::move(path)));
-  std::vector<std::byte> piece(kPiece);
+  std::vector<std::byte> piece(kUploadPiece);
   for (;;) {
     CO_TRY(const std::size_t size, co_await body.read(piece));
     if (size == 0) break;
@@ -246,7 +244,7 @@ Task<> receive_one(Body& body, Uploads& uploads, std::string path) {
 // `path`: for the one part of a request that names it; else each part's file name is its path.
 Task<> receive_parts(Body& body, Uploads& uploads, std::string boundary, std::optional<std::string> path) {
   MultipartReader reader(boundary);
-  std::vector<std::byte> piece(kPiece);
+  std::vector<std::byte> piece(kUploadPiece);
   bool taken = false;  // this part is a file
   while (!reader.done()) {
     CO_TRY(const std::size_t size, co_await body.read(piece));

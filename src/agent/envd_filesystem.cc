@@ -12,9 +12,9 @@ namespace {
 
 using EnvdPtr = std::shared_ptr<Envd>;
 
-constexpr std::size_t kMostEntries = 100'000;  // in one answer
+constexpr std::size_t kMostEnvdEntries = 100'000;  // in one answer
 constexpr std::size_t kPage = 5'000;
-constexpr int kMostDepth = 1'000;
+constexpr int kMostEnvdDepth = 1'000;
 
 struct Place {
   EnvdUser who;
@@ -90,9 +90,9 @@ Result<json::object> list_all(const Place& at, int depth) {
     for (const Entry& entry : listing.entries)
       if (auto shown = envd_entry(entry.path, *at.who.accounts)) entries.push_back(std::move(*shown));  // else it went meanwhile
     if (!listing.next) return json::object{{"entries", std::move(entries)}};
-    if (entries.size() >= kMostEntries)
-      return fail(ErrorKind::resource_exhausted, "resource_exhausted", fmt::format("{} holds more than {} entries", at.path, kMostEntries),
-                  "list a part of it, or a smaller depth");
+    if (entries.size() >= kMostEnvdEntries)
+      return fail(ErrorKind::resource_exhausted, "resource_exhausted",
+                  fmt::format("{} holds more than {} entries", at.path, kMostEnvdEntries), "list a part of it, or a smaller depth");
     request.after = *listing.next;
   }
 }
@@ -103,7 +103,7 @@ Task<json::object> list_dir(EnvdPtr envd, http::Exchange& exchange, const json::
   r.ignore_unknown();
   const auto depth = r.number("depth", 0, std::numeric_limits<std::uint32_t>::max(), 1);
   CO_TRY_VOID(r.done());
-  auto work = [&at, depth] { return list_all(at, static_cast<int>(std::clamp<std::int64_t>(depth, 1, kMostDepth))); };
+  auto work = [&at, depth] { return list_all(at, static_cast<int>(std::clamp<std::int64_t>(depth, 1, kMostEnvdDepth))); };
   co_return co_await envd->agent.pool.run(std::move(work));
 }
 

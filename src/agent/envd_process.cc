@@ -25,7 +25,6 @@ constexpr std::int64_t kUsualKeepalive = 90, kLongestKeepalive = 3600;
 constexpr std::int64_t kLongestTimeout_ms = 31LL * 86'400'000;
 constexpr std::size_t kMostArguments = 4096, kLongestArgument = (128 << 10) - 1;
 
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_argument", std::move(message)); }
 auto internal(std::string message) { return fail(ErrorKind::internal, "internal", std::move(message)); }
 
 std::optional<std::int64_t> header_number(const http::Exchange& exchange, std::string_view name) {

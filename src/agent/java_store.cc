@@ -56,13 +56,13 @@ void put(std::string& out, std::uint64_t value, std::size_t bytes) {
   for (std::size_t i = bytes; i-- > 0;) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-struct Entry {
+struct JavaEntry {
   std::string_view whole, alias, certificate;
 };
 
-std::optional<Entry> read_entry(Reader& in, std::string_view text) {
+std::optional<JavaEntry> read_entry(Reader& in, std::string_view text) {
   const std::size_t begin = in.at();
-  Entry entry;
+  JavaEntry entry;
   const std::uint32_t kind = in.number(4);
   entry.alias = in.name();
   in.take(8);  // when it was made
@@ -81,11 +81,11 @@ std::optional<Entry> read_entry(Reader& in, std::string_view text) {
   return entry;
 }
 
-std::optional<std::vector<Entry>> read_entries(std::string_view text) {
+std::optional<std::vector<JavaEntry>> read_entries(std::string_view text) {
   Reader in(text);
   if (in.number(4) != kMagic || in.number(4) != kVersion) return std::nullopt;
   const std::uint32_t count = in.number(4);
-  std::vector<Entry> entries;  // grows with what is there, not with what is said
+  std::vector<JavaEntry> entries;  // grows with what is there, not with what is said
   for (std::uint32_t i = 0; i < count; ++i) {
     auto entry = read_entry(in, text);
     if (!entry) return std::nullopt;
@@ -156,11 +156,11 @@ Result<std::string> java_store_with(std::string_view store, std::string_view der
   if (!entries)
     return fail(ErrorKind::unsupported, "java_store_unknown", "Java's trust store is no JKS keystore that can be read",
                 "run update-ca-certificates -f");
-  if (std::any_of(entries->begin(), entries->end(), [&](const Entry& entry) { return entry.certificate == der; }))
+  if (std::any_of(entries->begin(), entries->end(), [&](const JavaEntry& entry) { return entry.certificate == der; }))
     return std::string(store);
   std::string kept;
   std::uint32_t count = 1;
-  for (const Entry& entry : *entries) {
+  for (const JavaEntry& entry : *entries) {
     if (entry.alias.starts_with(kOurs) || entry.alias == kDebians) continue;
     kept += entry.whole;
     ++count;

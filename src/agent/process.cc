@@ -20,8 +20,7 @@ constexpr auto kDrain = std::chrono::milliseconds(200);
 constexpr auto kLookAgain = std::chrono::seconds(1);  // at readers that hold the process up
 constexpr std::size_t kBeyond = 64 << 10;             // of each pipe: what one of the usual size holds
 constexpr int kReadsInARow = 4;                       // then the loop's other work has its turn
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-constexpr gid_t kTerminalGroup = 5;  // "tty", as every distribution numbers it
+constexpr gid_t kTerminalGroup = 5;                   // "tty", as every distribution numbers it
 
 Result<> adopt(asio::posix::stream_descriptor& stream, Fd fd) {
   boost::system::error_code error;

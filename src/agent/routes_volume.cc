@@ -10,8 +10,8 @@
 namespace space::agent {
 namespace {
 
-constexpr std::size_t kPiece = 256 << 10;
-constexpr std::uint64_t kMostId = 0xFFFFFFFEU, kMostMode = 07777, kMostDepth = 32;
+constexpr std::size_t kVolumePiece = 256 << 10;
+constexpr std::uint64_t kMostId = 0xFFFFFFFEU, kMostMode = 07777, kMostVolumeDepth = 32;
 constexpr std::size_t kMostMounts = 16;
 
 Result<std::string> path_of(const http::Exchange& exchange) { return volume_path(exchange.target().query_value("path").value_or("")); }
@@ -47,7 +47,7 @@ auto in_volume(Agent& agent, F work) -> asio::awaitable<std::invoke_result_t<F, 
   co_return co_await agent.pool.run(std::move(job));
 }
 
-Task<> get_stat(Agent& agent, http::Exchange& exchange) {
+Task<> get_volume_stat(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const std::string path, path_of(exchange));
   auto work = [path](const Volume& volume) { return volume.stat(path); };
   CO_TRY(const Entry entry, co_await in_volume(agent, std::move(work)));
@@ -81,7 +81,7 @@ Task<> remove(Agent& agent, http::Exchange& exchange) {
 
 Task<> list(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const std::string path, path_of(exchange));
-  CO_TRY(const std::uint64_t depth, query_number(exchange.target(), "depth", kMostDepth, 1));
+  CO_TRY(const std::uint64_t depth, query_number(exchange.target(), "depth", kMostVolumeDepth, 1));
   if (depth < 1) co_return fail(ErrorKind::invalid_argument, "invalid_query", "depth starts at 1", "send 1 or more");
   auto work = [path, depth](const Volume& volume) { return volume.list(path, static_cast<int>(depth)); };
   CO_TRY(const std::vector<Entry> entries, co_await in_volume(agent, std::move(work)));
@@ -114,7 +114,7 @@ Task<> write(Agent& agent, http::Exchange& exchange) {
   CO_TRY(const bool parents, forced(exchange.target()));
   auto begin = [path, of, parents](const Volume& volume) { return volume.write(path, of, parents); };
   CO_TRY(Volume::Writing writing, co_await in_volume(agent, std::move(begin)));
-  std::vector<std::byte> piece(kPiece);
+  std::vector<std::byte> piece(kVolumePiece);
   for (;;) {
     CO_TRY(const std::size_t size, co_await exchange.read(piece));
     if (size == 0) break;
@@ -171,7 +171,7 @@ void add_volume_routes(http::Router& router, Agent& agent) {
   const auto add = [&](const char* method, const char* path, Task<> (*handler)(Agent&, http::Exchange&)) {
     router.add(method, path, [&agent, handler](http::Exchange& x) { return handler(agent, x); });
   };
-  add("GET", "/v1/volume/path", get_stat);
+  add("GET", "/v1/volume/path", get_volume_stat);
   add("PATCH", "/v1/volume/path", change);
   add("DELETE", "/v1/volume/path", remove);
   add("GET", "/v1/volume/dir", list);

@@ -10,7 +10,7 @@
 namespace space::agent {
 namespace {
 
-constexpr auto kKeepalive = std::chrono::seconds(15);
+constexpr auto kWatchKeepalive = std::chrono::seconds(15);
 
 http::SseEvent to_sse(const WatchEvent& event) {
   json::object data;
@@ -28,7 +28,7 @@ Task<> send_events(Agent& agent, const Identity& identity, http::Exchange& excha
   using namespace asio::experimental::awaitable_operators;
   while (!watcher.ended()) {
     const auto woken = co_await (readable.async_wait(asio::posix::stream_descriptor::wait_read, asio::as_tuple(asio::use_awaitable)) ||
-                                 sleep_for(kKeepalive));
+                                 sleep_for(kWatchKeepalive));
     if (woken.index() == 1) {
       CO_TRY_VOID(co_await writer.keepalive());
       continue;

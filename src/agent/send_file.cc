@@ -11,7 +11,7 @@
 namespace space::agent {
 namespace {
 
-constexpr std::size_t kPiece = 256 << 10;
+constexpr std::size_t kSendPiece = 256 << 10;
 
 // Bytes at an offset. What lies in the page cache is read here on the loop; what must come from the disk, on the pool.
 asio::awaitable<Result<std::size_t>> read_at(Agent& agent, const Fd& file, std::span<std::byte> into, std::uint64_t offset) {
@@ -34,7 +34,7 @@ std::string entity_tag(const struct stat& st) {
 
 // Files of /proc and /sys say that they are empty and are not.
 Task<> send_unsized(Agent& agent, http::Exchange& exchange, const Fd& file, http::Headers headers) {
-  std::vector<std::byte> piece(kPiece);
+  std::vector<std::byte> piece(kSendPiece);
   CO_TRY(std::size_t size, co_await read_at(agent, file, piece, 0));
   if (size == 0) {
     CO_TRY_VOID(co_await exchange.start(200, std::move(headers), 0));
@@ -79,7 +79,7 @@ Task<> send_file(Agent& agent, http::Exchange& exchange, const OpenedFile& opene
   const auto size = static_cast<std::uint64_t>(opened.status.st_size);
   // Files of /sys and their like say 4096 bytes, whatever they hold, and occupy no block. Such a file is asked itself where it ends,
   // and so is one that is read from its beginning anyway, before a length is promised.
-  std::vector<std::byte> piece(std::min<std::uint64_t>(kPiece, size));
+  std::vector<std::byte> piece(std::min<std::uint64_t>(kSendPiece, size));
   const bool whole = exchange.method() != "HEAD" && exchange.headers().get("Range").empty();
   std::size_t begun = 0;  // bytes of the file's beginning that are in `piece`
   if (size > 0 && (whole || opened.status.st_blocks == 0)) {

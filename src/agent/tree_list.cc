@@ -14,10 +14,6 @@
 namespace space::agent {
 namespace {
 
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
-
 tl::unexpected<Error> bad_cursor() {
   return fail(ErrorKind::invalid_argument, "invalid_cursor", "the cursor \"after\" was not given by this listing", "begin without it");
 }

@@ -14,10 +14,6 @@ namespace {
 constexpr int kDeepest = 1000;  // each level holds one descriptor
 constexpr std::size_t kNamesAtOnce = 4096;
 
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
-
 Result<> remove_at(int folder, const char* name, const std::string& shown, int level);
 
 // Everything in the folder. Names are read in portions first, since reading on while removing may skip some.

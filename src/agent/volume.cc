@@ -16,7 +16,7 @@
 namespace space::agent {
 namespace {
 
-constexpr std::size_t kLongestPath = 4095, kMostEntries = 10'000;
+constexpr std::size_t kLongestPath = 4095, kMostVolumeEntries = 10'000;
 constexpr int kMostLinks = 40;  // as the kernel
 constexpr int kMostTries = 16;  // openat2(2): EAGAIN while others rename
 
@@ -114,10 +114,10 @@ Result<std::vector<Entry>> Volume::list(const std::string& path, int depth) cons
   ListRequest request;
   request.path = through(folder);
   request.depth = depth;
-  request.limit = kMostEntries;
+  request.limit = kMostVolumeEntries;
   TRY(Listing found, told_as(list_folder(request), request.path, path));
   if (found.next)
-    return fail(ErrorKind::too_large, "too_many_entries", fmt::format("{} has more than {} entries", path, kMostEntries),
+    return fail(ErrorKind::too_large, "too_many_entries", fmt::format("{} has more than {} entries", path, kMostVolumeEntries),
                 "list a part of it, or mount the volume in a sandbox");
   const std::string above = path == "/" ? "" : path;
   for (Entry& entry : found.entries) entry.path.replace(0, request.path.size(), above);

@@ -1,4 +1,5 @@
 #include "agent/watch.h"
+#include "base/fd.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -20,10 +21,6 @@ constexpr std::uint32_t kEvents =
 constexpr std::string_view kUploadName = ".space-upload-";  // content.cc: names that exist for a moment
 constexpr int kSecondHalf_ms = 10;
 constexpr std::size_t kMostReported = 4096, kMostMissed = 4096;
-
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
 
 std::string join(const std::string& folder, std::string_view name) {
   return folder == "/" ? fmt::format("/{}", name) : fmt::format("{}/{}", folder, name);

@@ -13,7 +13,7 @@ namespace space::api {
 namespace {
 
 constexpr std::size_t kBuildLimit = 8 << 20, kPageOfLog = 200;
-constexpr std::chrono::seconds kKeepalive{15};
+constexpr std::chrono::seconds kLogKeepalive{15};
 
 struct Named {
   std::string name, tag;
@@ -68,7 +68,7 @@ Task<> publish(Services& services, http::Exchange& exchange) {
 }
 
 // {"name": NAME:TAG, and the fields of build/spec.h}
-Task<> create(Services& services, http::Exchange& exchange) {
+Task<> create_build(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
   CO_TRY_VOID(check_media_type(exchange));
   CO_TRY(const std::string text, co_await exchange.read_body(kBuildLimit));
@@ -92,7 +92,7 @@ Task<> create(Services& services, http::Exchange& exchange) {
   co_return co_await exchange.reply(http::json_response(202, json::serialize(render_build(begun))));
 }
 
-Task<> list(Services& services, http::Exchange& exchange) {
+Task<> list_builds(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
   json::array items;
   for (const build::Build& one : services.builds->list(tenant_of(exchange))) items.push_back(render_build(one));
@@ -100,7 +100,7 @@ Task<> list(Services& services, http::Exchange& exchange) {
   co_return co_await exchange.reply(http::json_response(200, json::serialize(out)));
 }
 
-Task<> get(Services& services, http::Exchange& exchange) {
+Task<> get_build(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
   CO_TRY(const build::Build found, services.builds->find(tenant_of(exchange), exchange.param("build")));
   co_return co_await exchange.reply(http::json_response(200, json::serialize(render_build(found))));
@@ -118,7 +118,7 @@ Task<> stream(Services& services, http::Exchange& exchange, std::string tenant, 
   CO_TRY_VOID(co_await writer.start());
   while (!services.stopping) {
     CO_TRY(const build::Build before, services.builds->find(tenant, id));
-    CO_TRY(const auto entries, co_await services.builds->log(tenant, id, from, kPageOfLog, kKeepalive));
+    CO_TRY(const auto entries, co_await services.builds->log(tenant, id, from, kPageOfLog, kLogKeepalive));
     for (const build::LogEntry& entry : entries) {
       const json::object data{{"time", rfc3339(entry.time_ms)}, {"level", entry.level}, {"step", entry.step}, {"message", entry.message}};
       const http::SseEvent event{std::to_string(++from), "log", json::serialize(data)};
@@ -177,9 +177,9 @@ Task<> upload(Services& services, http::Exchange& exchange) {
 
 void add_build_routes(Routes& routes) {
   routes.add("POST", "/v1/templates", Access::publish, Repeat::kept, publish);
-  routes.add("POST", "/v1/builds", Access::publish, Repeat::streamed, create);  // a build may be larger than what `kept` reads
-  routes.add("GET", "/v1/builds", Access::key, Repeat::safe, list);
-  routes.add("GET", "/v1/builds/{build}", Access::key, Repeat::safe, get);
+  routes.add("POST", "/v1/builds", Access::publish, Repeat::streamed, create_build);  // a build may be larger than what `kept` reads
+  routes.add("GET", "/v1/builds", Access::key, Repeat::safe, list_builds);
+  routes.add("GET", "/v1/builds/{build}", Access::key, Repeat::safe, get_build);
   routes.add("DELETE", "/v1/builds/{build}", Access::publish, Repeat::kept, cancel);
   routes.add("GET", "/v1/builds/{build}/logs", Access::key, Repeat::safe, logs);
   routes.add("GET", "/v1/uploads/{digest}", Access::publish, Repeat::safe, upload_state);

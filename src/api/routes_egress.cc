@@ -27,7 +27,7 @@ Result<control::Egress*> gateway(Services& services) {
   return fail(ErrorKind::unavailable, "egress_unavailable", "this server has no egress gateway", "start it with `space serve`");
 }
 
-Result<json::object> render(const EgressSettings& settings) {
+Result<json::object> render_settings(const EgressSettings& settings) {
   TRY(json::object out, parse_json_object(settings.document, 8 << 20));
   out["sandbox"] = settings.sandbox;
   out["generation"] = settings.generation;
@@ -36,7 +36,7 @@ Result<json::object> render(const EgressSettings& settings) {
 
 // What the gateway knows beside the policy; without it the policy is still an answer.
 Task<json::object> with_state(control::Egress& egress, EgressSettings settings) {
-  CO_TRY(json::object out, render(settings));
+  CO_TRY(json::object out, render_settings(settings));
   auto state = co_await egress.ask("GET", "/sandboxes/" + settings.sandbox);
   const json::value* generation = state ? state->if_contains("generation") : nullptr;
   const json::value* held = state ? state->if_contains("held") : nullptr;

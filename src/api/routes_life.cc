@@ -195,7 +195,7 @@ Task<> fork(Services& services, http::Exchange& exchange) {
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
-Task<> list(Services& services, http::Exchange& exchange) {
+Task<> list_checkpoints(Services& services, http::Exchange& exchange) {
   Query query(exchange.target());
   const std::string sandbox = query.text("sandbox", 64);
   CO_TRY_VOID(query.done());
@@ -236,7 +236,7 @@ void add_life_routes(Routes& routes) {
   routes.add("POST", sandbox + "/restore", Access::key, Repeat::recorded, restore);
   routes.add("POST", sandbox + "/fork", Access::key, Repeat::recorded, fork);
   routes.add("GET", "/v1/tree", Access::key, Repeat::safe, tree);
-  routes.add("GET", "/v1/checkpoints", Access::key, Repeat::safe, list);
+  routes.add("GET", "/v1/checkpoints", Access::key, Repeat::safe, list_checkpoints);
   routes.add("GET", "/v1/checkpoints/{checkpoint}", Access::key, Repeat::safe, one);
   routes.add("DELETE", "/v1/checkpoints/{checkpoint}", Access::key, Repeat::kept, one);
 }

@@ -26,7 +26,7 @@ Task<> wait_and_send(Services& services, http::Exchange& exchange, std::string i
   co_return co_await send(exchange, std::move(operation));
 }
 
-Task<> get(Services& services, http::Exchange& exchange) {
+Task<> get_operation(Services& services, http::Exchange& exchange) {
   CO_TRY(std::string id, operation_id(exchange));
   exchange.attributes["operation"] = id;
   Query query(exchange.target());
@@ -112,7 +112,7 @@ Task<> events(Services& services, http::Exchange& exchange) {
 
 void add_operation_routes(Routes& routes) {
   routes.add("GET", "/v1/operations", Access::key, Repeat::safe, list);
-  routes.add("GET", "/v1/operations/{operation}", Access::key, Repeat::safe, get);
+  routes.add("GET", "/v1/operations/{operation}", Access::key, Repeat::safe, get_operation);
   routes.add("POST", "/v1/operations/{operation}/cancel", Access::key, Repeat::kept, cancel);
   routes.add("GET", "/v1/operations/{operation}/events", Access::key, Repeat::safe, events);
 }

@@ -48,7 +48,7 @@ Task<Sandbox> from_checkpoint(Services& services, std::string tenant, const Crea
   co_return sandbox;
 }
 
-Task<> create(Services& services, http::Exchange& exchange) {
+Task<> create_sandbox(Services& services, http::Exchange& exchange) {
   std::string raw;
   CO_TRY(const json::object body, co_await read_json(exchange, &raw));
   CO_TRY(CreateBody wanted, read_create(body));
@@ -115,16 +115,16 @@ Task<> create_volume(Services& services, http::Exchange& exchange) {
   co_return co_await answer_change(services, exchange, std::move(accepted), statuses, wait);
 }
 
-Task<> remove(Services& services, http::Exchange& exchange) { return change_sandbox(services, exchange, OperationKind::remove); }
+Task<> remove_sandbox(Services& services, http::Exchange& exchange) { return change_sandbox(services, exchange, OperationKind::remove); }
 
-Task<> get(Services& services, http::Exchange& exchange) {
+Task<> get_sandbox(Services& services, http::Exchange& exchange) {
   CO_TRY_VOID(no_query(exchange));
   CO_TRY(std::string id, sandbox_id(exchange));
   CO_TRY(const Sandbox sandbox, co_await services.store.find_sandbox(tenant_of(exchange), std::move(id)));
   co_return co_await exchange.reply(http::json_response(200, json::serialize(render(sandbox))));
 }
 
-Task<> list(Services& services, http::Exchange& exchange) {
+Task<> list_sandboxes(Services& services, http::Exchange& exchange) {
   Query query(exchange.target());
   control::Page page = read_page(query);
   control::SandboxFilter filter;
@@ -157,10 +157,10 @@ Task<> list(Services& services, http::Exchange& exchange) {
 }  // namespace
 
 void add_sandbox_routes(Routes& routes) {
-  routes.add("POST", "/v1/sandboxes", Access::key, Repeat::recorded, create);
-  routes.add("GET", "/v1/sandboxes", Access::key, Repeat::safe, list);
-  routes.add("GET", "/v1/sandboxes/{id}", Access::key, Repeat::safe, get);
-  routes.add("DELETE", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, remove);
+  routes.add("POST", "/v1/sandboxes", Access::key, Repeat::recorded, create_sandbox);
+  routes.add("GET", "/v1/sandboxes", Access::key, Repeat::safe, list_sandboxes);
+  routes.add("GET", "/v1/sandboxes/{id}", Access::key, Repeat::safe, get_sandbox);
+  routes.add("DELETE", "/v1/sandboxes/{id}", Access::key, Repeat::recorded, remove_sandbox);
   routes.add("POST", "/v1/volumes", Access::key, Repeat::recorded, create_volume);
 }
 

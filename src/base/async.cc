@@ -8,9 +8,7 @@
 #include "base/log.h"
 
 namespace space {
-namespace {
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-}
+namespace {}
 
 asio::awaitable<void> sleep_for(std::chrono::milliseconds time) {
   asio::steady_timer timer(co_await asio::this_coro::executor, time);

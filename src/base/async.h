@@ -2,6 +2,7 @@
 // and comes back to the loop. So state that belongs to the loop needs no lock.
 #pragma once
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -25,6 +26,9 @@ namespace asio = boost::asio;
 // A coroutine that ends with a value or an Error. It never throws: exceptions are turned into values where libraries are called.
 template <class T = void>
 using Task = asio::awaitable<Result<T>>;
+
+// Asio's own operations with their error as a value: auto [error, n] = co_await socket.async_read_some(buffer, kAsTuple).
+inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
 // Threads for work that blocks. `co_await pool.run([&] { return blocking(); })` resumes on the caller's own executor. Work that has
 // been handed over is done, and the caller waits for it, also when it is cancelled meanwhile: so `work` may refer to the caller's

@@ -1,6 +1,8 @@
 // Owners of kernel objects. Each closes exactly one thing, and only once; all are move-only.
 #pragma once
 
+#include <dirent.h>
+
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -31,6 +33,11 @@ class Fd {
 
  private:
   int fd_ = -1;
+};
+
+// Of a folder's stream: std::unique_ptr<DIR, CloseFolder>.
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
 // A mapping made by mmap; unmapped by the destructor.

@@ -7,18 +7,18 @@
 namespace space::build {
 namespace {
 
-constexpr std::size_t kBytes = 16 << 20, kMost = 100'000;
+constexpr std::size_t kAliasesBytes = 16 << 20, kMostAliases = 100'000;
 
 }  // namespace
 
 Result<> Aliases::load() {
-  auto text = read_file(file_, kBytes);
+  auto text = read_file(file_, kAliasesBytes);
   if (!text) return text.error().kind == ErrorKind::not_found ? Result<>{} : fail(std::move(text).error());
-  auto object = parse_json_object(*text, kBytes);
+  auto object = parse_json_object(*text, kAliasesBytes);
   if (!object)
     return fail(ErrorKind::corrupt, "aliases_unreadable", "the list of E2B's template names cannot be read: " + object.error().message);
   JsonReader top(*object);
-  const json::array* items = top.array("aliases", kMost);
+  const json::array* items = top.array("aliases", kMostAliases);
   TRY_VOID(top.done());
   if (!items) return {};
   for (const json::value& item : *items) {

@@ -10,7 +10,7 @@
 namespace space::build {
 namespace {
 
-constexpr std::size_t kBytes = 4 << 20, kMost = 10'000;
+constexpr std::size_t kLayersBytes = 4 << 20, kMostKept = 10'000;
 
 std::string place(const std::string& tenant, const std::string& key) { return tenant + "/" + key; }
 
@@ -32,13 +32,13 @@ bool is_of_builds(std::string_view checkpoint) {
 
 Result<> Layers::load() {
   all_.clear();
-  auto text = read_file(file_, kBytes);
+  auto text = read_file(file_, kLayersBytes);
   if (!text) return text.error().kind == ErrorKind::not_found ? Result<>{} : fail(std::move(text).error());
-  auto object = parse_json_object(*text, kBytes);
+  auto object = parse_json_object(*text, kLayersBytes);
   // What cannot be read is not used; the checkpoints are found by their names and removed.
   if (!object) return log::warn("build.layers_unreadable", {{"error", object.error()}}), Result<>{};
   JsonReader top(*object);
-  const json::array* items = top.array("layers", kMost);
+  const json::array* items = top.array("layers", kMostKept);
   if (!items || !top.done()) return {};
   for (const json::value& item : *items) {
     if (!item.is_object()) continue;

@@ -10,7 +10,7 @@
 namespace space::cli {
 namespace {
 
-constexpr std::chrono::seconds kWait{120};
+constexpr std::chrono::seconds kLifeWait{120};
 
 std::string target_of(const std::string& sandbox, std::string_view verb) {
   return TargetBuilder("/v1/sandboxes").segment(sandbox).str() + "/" + std::string(verb);
@@ -19,7 +19,7 @@ std::string target_of(const std::string& sandbox, std::string_view verb) {
 // Sends a change, waits for its end, and gives the answer as it is then.
 Task<json::object> carry_out(Context& context, std::string target, json::object body, std::string text) {
   Spinner spinner(context.executor, std::move(text));
-  CO_TRY(json::object answer, co_await context.api.send("POST", std::move(target), std::move(body), kWait));
+  CO_TRY(json::object answer, co_await context.api.send("POST", std::move(target), std::move(body), kLifeWait));
   CO_TRY_VOID(co_await settle(context, answer));
   co_return answer;
 }

@@ -9,7 +9,7 @@
 namespace space::cli {
 namespace {
 
-constexpr std::chrono::seconds kWait{60};
+constexpr std::chrono::seconds kUpdateWait{60};
 
 // "none" takes it away: null.
 void add_number(json::object& body, const char* name, const std::string& text) {
@@ -51,7 +51,7 @@ Task<int> update(Context& context, UpdateOptions options) {
     Spinner spinner(context.executor, "changing " + id);
     std::string target = TargetBuilder("/v1/sandboxes").segment(id).str();
     json::object copy = body;
-    CO_TRY(json::object answer, co_await context.api.send("PATCH", std::move(target), std::move(copy), kWait));
+    CO_TRY(json::object answer, co_await context.api.send("PATCH", std::move(target), std::move(copy), kUpdateWait));
     CO_TRY_VOID(co_await settle(context, answer));
     context.console.result(answer, id);
     if (options.egress.empty()) continue;

@@ -8,7 +8,7 @@
 namespace space::cli {
 namespace {
 
-constexpr std::chrono::seconds kWait{120};
+constexpr std::chrono::seconds kVolumeWait{120};
 
 Task<json::array> volumes(Context& context) {
   return context.api.list(TargetBuilder("/v1/sandboxes").query("metadata.space.kind", "volume").str(), "sandboxes");
@@ -37,7 +37,7 @@ std::string find(const json::array& all, const std::string& wanted) {
 Task<int> create_volume(Context& context, std::string name) {
   Spinner spinner(context.executor, "creating a volume");
   json::object body{{"name", std::move(name)}};
-  CO_TRY(json::object answer, co_await context.api.send("POST", "/v1/volumes", std::move(body), kWait));
+  CO_TRY(json::object answer, co_await context.api.send("POST", "/v1/volumes", std::move(body), kVolumeWait));
   CO_TRY_VOID(co_await settle(context, answer));
   const json::object* volume = object_of(answer, "sandbox");
   if (!volume) co_return fail(ErrorKind::internal, "bad_answer", "the server answered a create without a volume");

@@ -13,7 +13,7 @@ namespace space::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kPiece = 256 << 10;
+constexpr std::size_t kDownPiece = 256 << 10;
 
 // A field as bytes: what is not UTF-8 comes in base64 beside a readable form. Nothing when that is no base64.
 std::optional<std::string> bytes_of(const json::object& entry, const std::string& name) {
@@ -120,7 +120,7 @@ Task<> Copier::download_file(std::string from, fs::path to, json::object entry) 
   }
   const fs::path aside = to.parent_path() / fmt::format(".space-{}", new_id());
   CO_TRY(Fd file, open_file(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600));
-  std::string piece(kPiece, '\0');
+  std::string piece(kDownPiece, '\0');
   Result<> written;
   std::uint64_t size = 0;
   while (written) {

@@ -13,7 +13,7 @@ namespace space::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kPiece = 256 << 10;
+constexpr std::size_t kUpPiece = 256 << 10;
 
 struct Local {
   fs::path path;
@@ -108,9 +108,9 @@ Task<> Copier::upload_file(fs::path from, std::string to) {
   const auto size = static_cast<std::uint64_t>(info.st_size);
   const std::string where = target("content", to) + "&mode=" + octal(info.st_mode) + "&parents=1";
   CO_TRY(const auto stream, co_await context_.api.open("PUT", where, http::BodyKind::sized, size));
-  std::string piece(kPiece, '\0');
+  std::string piece(kUpPiece, '\0');
   for (std::uint64_t sent = 0; sent < size;) {
-    const std::size_t want = std::min<std::uint64_t>(kPiece, size - sent);
+    const std::size_t want = std::min<std::uint64_t>(kUpPiece, size - sent);
     const auto read = [&] { return ::read(file.get(), piece.data(), want); };
     const ssize_t count = co_await context_.pool.run(read);
     if (count < 0) co_return fail_errno(errno, "read " + from.string());

@@ -10,12 +10,12 @@ namespace {
 
 // One verb, two ways: with -t a server builds, in a sandbox; else this machine does, from a definition, as root.
 void add_build(CLI::App& group, CommandLine& line) {
-  struct Options {
+  struct Wanted {
     BuildTemplateOptions local;
     ServerBuildOptions server;
     std::string what;
   };
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<Wanted>();
   CLI::App* build = group.add_subcommand(
       "build", "Build a template: with -t on the server, from a Dockerfile, a template or an image; else here, from a definition");
   build->footer(

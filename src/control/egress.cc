@@ -15,7 +15,7 @@
 namespace space::control {
 namespace {
 
-constexpr std::size_t kAnswerLimit = 64 << 20;  // the policies of all sandboxes
+constexpr std::size_t kPoliciesLimit = 64 << 20;  // the policies of all sandboxes
 
 http::ClientOptions options() {
   http::ClientOptions out;
@@ -96,11 +96,11 @@ Task<json::object> Egress::ask(std::string method, std::string target, std::stri
   request.target = std::move(target);
   if (!body.empty()) request.headers.set("Content-Type", "application/json");
   request.body = std::move(body);
-  auto answer = co_await client_.request(std::move(request), kAnswerLimit);
+  auto answer = co_await client_.request(std::move(request), kPoliciesLimit);
   if (!answer) co_return fail(egress_unavailable(answer.error().message));
   if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
   if (answer->body.empty()) co_return json::object();
-  auto parsed = parse_json_object(answer->body, kAnswerLimit);
+  auto parsed = parse_json_object(answer->body, kPoliciesLimit);
   if (!parsed)
     co_return fail(ErrorKind::internal, "egress_answer_invalid", "the gateway's answer cannot be read: " + parsed.error().message,
                    "see egress's log");

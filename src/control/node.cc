@@ -13,7 +13,7 @@
 namespace space::control {
 namespace {
 
-constexpr std::size_t kAnswerLimit = 16 << 20;       // an inventory of thousands
+constexpr std::size_t kInventoryLimit = 16 << 20;    // an inventory of thousands
 constexpr std::chrono::minutes kLongestChange{15};   // the first create of a template makes its base, under TCG a minute or more
 constexpr std::chrono::seconds kLongestSilence{45};  // node's event stream has a sign of life far more often
 constexpr std::int64_t kRememberUs = 10'000'000;
@@ -93,12 +93,12 @@ Task<json::object> Node::ask(std::string method, std::string target, std::string
   request.target = std::move(target);
   if (!body.empty()) request.headers.set("Content-Type", "application/json");
   request.body = std::move(body);
-  auto answer = co_await client_->request(std::move(request), kAnswerLimit);
+  auto answer = co_await client_->request(std::move(request), kInventoryLimit);
   seen(answer.has_value());
   if (!answer) co_return fail(node_unavailable(answer.error().message));
   if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
   if (answer->body.empty()) co_return json::object();
-  auto parsed = parse_json_object(answer->body, kAnswerLimit);
+  auto parsed = parse_json_object(answer->body, kInventoryLimit);
   if (!parsed)
     co_return fail(ErrorKind::internal, "node_answer_invalid", "node's answer cannot be read: " + parsed.error().message, "see node's log");
   co_return std::move(*parsed);

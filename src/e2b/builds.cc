@@ -6,24 +6,17 @@
 
 #include "base/digest.h"
 #include "base/encoding.h"
+#include "e2b/request.h"
 
 namespace space::e2b {
 namespace {
 
 constexpr std::int64_t kLinkLives_ms = 3'600'000;
 
-tl::unexpected<Error> invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
-
 bool is_word(std::string_view text, std::string_view more) {
   return !text.empty() && text.size() <= 64 && text.front() != '.' && std::all_of(text.begin(), text.end(), [&](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || more.find(c) != more.npos;
   });
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 // "ubuntu:22.04", "docker.io/library/python:3.11": the name and tag under which an operator imported it.
@@ -39,12 +32,14 @@ std::string image_template(std::string_view image) {
 
 Result<std::string> alias_tag(std::string_view text) {
   const std::string tag = lower(text);
-  if (!is_word(tag, ".")) return invalid(fmt::format("'{}' is no tag of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+  if (!is_word(tag, ".")) return invalid_request(fmt::format("'{}' is no tag of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
   return tag;
 }
 
 Result<AliasName> alias_name(std::string_view text) {
-  const auto wrong = [&] { return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?")); };
+  const auto wrong = [&] {
+    return invalid_request(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+  };
   const std::string whole = lower(text);
   std::string_view rest = whole;
   if (const std::size_t slash = rest.find('/'); slash != rest.npos) {
@@ -70,7 +65,7 @@ Result<build::Spec> read_build(State& state, const json::object& body) {
   spec.ready = r.text("readyCmd", 0, build::kMostCommand, "");
   spec.force = r.boolean("force", false);
   TRY_VOID(r.done());
-  if (image.empty() == parent.empty()) return invalid("exactly one of fromImage and fromTemplate must be given");
+  if (image.empty() == parent.empty()) return invalid_request("exactly one of fromImage and fromTemplate must be given");
   if (const json::value* registry = body.if_contains("fromImageRegistry"); registry && !registry->is_null())
     return fail(ErrorKind::invalid_argument, "not_supported", "this server fetches no images, so it takes no credentials of a registry",
                 "import the image with `space template build --image` and name that");

@@ -10,6 +10,7 @@
 #include "base/encoding.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "e2b/network.h"
 
 namespace space::e2b {
 namespace {
@@ -18,9 +19,7 @@ constexpr std::size_t kMostHosts = 10, kMostHeaders = 20, kLongestHost = 128, kL
                       kLongestPrefix = 64;
 constexpr std::string_view kPrefix = "e2b-rule-";
 constexpr std::string_view kPlaceholder = "${e2b.", kSecret = "${e2b.secrets.";
-constexpr std::size_t kAnswerLimit = 1 << 20;
-
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_network", std::move(message)); }
+constexpr std::size_t kRuleAnswer = 1 << 20;
 
 bool is_header(std::string_view text) {
   return !text.empty() && text.size() <= kLongestHeader && std::all_of(text.begin(), text.end(), [](char c) {
@@ -43,36 +42,32 @@ Result<std::string> read_host(std::string_view text) {
                     bare.find("..") == bare.npos && std::all_of(bare.begin(), bare.end(), [](char c) {
                       return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '_';
                     });
-  if (!good) return invalid(fmt::format("rules: '{}' is not the name of a host", is_utf8(text) ? text.substr(0, 64) : "?"));
+  if (!good) return invalid_network(fmt::format("rules: '{}' is not the name of a host", is_utf8(text) ? text.substr(0, 64) : "?"));
   return out;
-}
-
-bool covers(std::string_view pattern, std::string_view name) {
-  return pattern == name || (pattern.starts_with("*.") && name.size() > pattern.size() - 1 && name.ends_with(pattern.substr(1)));
 }
 
 // What stands in the value: a secret by name, or itself.
 Result<> read_value(HeaderRule& rule, std::string_view value) {
   const std::string where = fmt::format("rules: the header {} for {}", rule.header, rule.host);
   if (value.size() > kLongestValue || !is_printable(value))
-    return invalid(fmt::format("{} must be printable and have at most {} bytes", where, kLongestValue));
+    return invalid_network(fmt::format("{} must be printable and have at most {} bytes", where, kLongestValue));
   const std::size_t at = value.find(kPlaceholder);
   if (at == value.npos) {
     if (value.size() < kLeastValue)
-      return invalid(fmt::format("{} is kept as a secret, and those have at least {} bytes", where, kLeastValue));
+      return invalid_network(fmt::format("{} is kept as a secret, and those have at least {} bytes", where, kLeastValue));
     rule.value = value;
     return {};
   }
   const std::string_view rest = value.substr(at);
   if (!rest.starts_with(kSecret) || rest.find('}') != rest.size() - 1 || at > kLongestPrefix)
-    return invalid(
+    return invalid_network(
         fmt::format("{}: of placeholders this server knows ${{e2b.secrets.NAME}} at the end of a value, with at most {} bytes in front",
                     where, kLongestPrefix));
   rule.secret = rest.substr(kSecret.size(), rest.size() - kSecret.size() - 1);
   rule.prefix = value.substr(0, at);
   for (char& c : rule.secret)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  if (rule.secret.empty() || rule.secret.size() > 64) return invalid(fmt::format("{}: the placeholder names no secret", where));
+  if (rule.secret.empty() || rule.secret.size() > 64) return invalid_network(fmt::format("{}: the placeholder names no secret", where));
   return {};
 }
 
@@ -131,21 +126,21 @@ bool is_of_header_rule(std::string_view credential) { return credential.starts_w
 Result<std::vector<HeaderRule>> read_header_rules(const json::value* rules) {
   std::vector<HeaderRule> out;
   if (!rules || rules->is_null()) return out;
-  if (!rules->is_object()) return invalid("rules must be an object of hosts");
-  if (rules->get_object().size() > kMostHosts) return invalid(fmt::format("rules has more than {} hosts", kMostHosts));
+  if (!rules->is_object()) return invalid_network("rules must be an object of hosts");
+  if (rules->get_object().size() > kMostHosts) return invalid_network(fmt::format("rules has more than {} hosts", kMostHosts));
   std::vector<std::string> hosts;
   for (const auto& [name, list] : rules->get_object()) {
     TRY(const std::string host, read_host(name));
     for (const std::string& other : hosts)
       if (covers(host, other) || covers(other, host))
-        return invalid(fmt::format("rules: {} and {} cover one another: give each host one rule", host, other));
+        return invalid_network(fmt::format("rules: {} and {} cover one another: give each host one rule", host, other));
     hosts.push_back(host);
     if (list.is_array() && list.get_array().empty()) continue;
     const json::object* headers = headers_of(list);
-    if (!headers) return invalid(fmt::format("rules: {} must have one transform with headers", host));
-    if (headers->size() > kMostHeaders) return invalid(fmt::format("rules: {} has more than {} headers", host, kMostHeaders));
+    if (!headers) return invalid_network(fmt::format("rules: {} must have one transform with headers", host));
+    if (headers->size() > kMostHeaders) return invalid_network(fmt::format("rules: {} has more than {} headers", host, kMostHeaders));
     for (const auto& [header, value] : *headers) {
-      if (!is_header(header) || !value.is_string()) return invalid(fmt::format("rules: a header of {} is no header", host));
+      if (!is_header(header) || !value.is_string()) return invalid_network(fmt::format("rules: a header of {} is no header", host));
       HeaderRule rule{host, std::string(header), "", "", ""};
       TRY_VOID(read_value(rule, value.get_string()));
       out.push_back(std::move(rule));
@@ -181,9 +176,9 @@ Task<json::object> put_credential(State& state, std::string tenant, std::string 
   if (sent) sent = co_await stream->finish_request();
   auto head = co_await stream->head();
   if (!head) co_return fail(control::egress_unavailable(head.error().message));
-  CO_TRY(const std::string answer, co_await stream->read_all(kAnswerLimit));
+  CO_TRY(const std::string answer, co_await stream->read_all(kRuleAnswer));
   if (head->status >= 400) co_return fail(http::error_from_response(head->status, answer));
-  co_return parse_json_object(answer, kAnswerLimit);
+  co_return parse_json_object(answer, kRuleAnswer);
 }
 
 PlacedRules::~PlacedRules() {

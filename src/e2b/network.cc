@@ -10,10 +10,8 @@
 namespace space::e2b {
 namespace {
 
-constexpr std::size_t kMostEntries = 1000;
+constexpr std::size_t kMostRules = 1000;
 constexpr std::string_view kEverything = "0.0.0.0/0";
-
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_network", std::move(message)); }
 
 // "1.1.1.1" and "10.0.0.0/8" as a CIDR; nothing when it is neither.
 std::optional<std::string> cidr_of(const std::string& text) {
@@ -41,10 +39,6 @@ json::object name_rule(const std::string& name, bool unread) {
   return rule;
 }
 
-bool covers(std::string_view pattern, std::string_view name) {
-  return pattern == name || (pattern.starts_with("*.") && name.size() > pattern.size() - 1 && name.ends_with(pattern.substr(1)));
-}
-
 bool is_bound(const json::array& bindings, std::string_view name) {
   return std::any_of(bindings.begin(), bindings.end(), [&](const json::value& binding) {
     const std::string_view bound = binding.get_object().at("name").get_string();
@@ -54,11 +48,19 @@ bool is_bound(const json::array& bindings, std::string_view name) {
 
 }  // namespace
 
+tl::unexpected<Error> invalid_network(std::string message) {
+  return fail(ErrorKind::invalid_argument, "invalid_network", std::move(message));
+}
+
+bool covers(std::string_view pattern, std::string_view name) {
+  return pattern == name || (pattern.starts_with("*.") && name.size() > pattern.size() - 1 && name.ends_with(pattern.substr(1)));
+}
+
 Result<std::string> egress_document(const json::object& network, bool internet, const json::array& bindings) {
   JsonReader r(network, "network");
   r.ignore_unknown();
-  const std::vector<std::string> allowed = r.texts("allowOut", kMostEntries, 300);
-  std::vector<std::string> denied = r.texts("denyOut", kMostEntries, 64);
+  const std::vector<std::string> allowed = r.texts("allowOut", kMostRules, 300);
+  std::vector<std::string> denied = r.texts("denyOut", kMostRules, 64);
   TRY_VOID(r.done());
   if (!internet) denied.emplace_back(kEverything);
   const bool nothing_else = std::find(denied.begin(), denied.end(), kEverything) != denied.end();
@@ -66,14 +68,15 @@ Result<std::string> egress_document(const json::object& network, bool internet, 
   for (const std::string& one : denied) {
     const auto cidr = cidr_of(one);
     if (!cidr)
-      return invalid(fmt::format("denyOut takes addresses and ranges, and '{}' is neither", is_utf8(one) ? one.substr(0, 64) : "?"));
+      return invalid_network(
+          fmt::format("denyOut takes addresses and ranges, and '{}' is neither", is_utf8(one) ? one.substr(0, 64) : "?"));
     if (!nothing_else) rules.push_back(range_rule(*cidr, true));
   }
-  if (!nothing_else && !denied.empty() && !allowed.empty()) return invalid("allowOut beside denyOut needs 0.0.0.0/0 in denyOut");
+  if (!nothing_else && !denied.empty() && !allowed.empty()) return invalid_network("allowOut beside denyOut needs 0.0.0.0/0 in denyOut");
   for (const std::string& one : allowed) {
     const auto cidr = cidr_of(one);
     if (!cidr && !nothing_else)
-      return invalid(fmt::format("a name in allowOut ('{}') needs 0.0.0.0/0 in denyOut", is_utf8(one) ? one.substr(0, 64) : "?"));
+      return invalid_network(fmt::format("a name in allowOut ('{}') needs 0.0.0.0/0 in denyOut", is_utf8(one) ? one.substr(0, 64) : "?"));
     if (!nothing_else) continue;  // it may pass anyhow
     rules.push_back(cidr ? range_rule(*cidr, false) : name_rule(one, !is_bound(bindings, one)));
     if (!cidr) rules.push_back(json::object{{"action", "allow"}, {"name", one}, {"ports", json::array{80}}, {"protocol", "http"}});

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
 
 namespace space::e2b {
+
+tl::unexpected<Error> invalid_network(std::string message);
+// A name, or "*." in front of one for every name below it.
+bool covers(std::string_view pattern, std::string_view name);
 
 // The document that the store and the gateway take: {"policy":{…},"credentials":[…]}. `network` has allowOut and denyOut; `internet` false
 // denies everything that is not allowed. invalid_argument for what E2B refuses and for what this server cannot express. `bindings`:

@@ -17,7 +17,6 @@ constexpr std::size_t kMostMetadata = 256, kMetadataLimit = 16 << 10;
 constexpr std::size_t kMostEnv = 256, kLongestEnv = 64 << 10;
 constexpr std::size_t kMostHttpsPorts = 128;
 
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
 // Understood, and not what this server does.
 auto not_here(std::string message) { return fail(ErrorKind::invalid_argument, "not_supported", std::move(message)); }
 
@@ -25,13 +24,6 @@ bool is_name(std::string_view text, std::string_view more) {
   return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [&](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || more.find(c) != std::string_view::npos;
   });
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
 }
 
 template <class T>
@@ -48,7 +40,7 @@ Result<> check_metadata(const std::map<std::string, std::string>& metadata) {
     TRY_VOID(control::check_label(name));
     size += name.size() + value.size();
   }
-  if (size > kMetadataLimit) return invalid(fmt::format("metadata has more than {} bytes", kMetadataLimit));
+  if (size > kMetadataLimit) return invalid_request(fmt::format("metadata has more than {} bytes", kMetadataLimit));
   return {};
 }
 
@@ -56,7 +48,7 @@ Result<> check_env(const std::map<std::string, std::string>& env) {
   for (const auto& [name, value] : env)
     if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos ||
         value.find('\0') != std::string::npos)
-      return invalid(fmt::format("envVars cannot hold the name '{}'", name.substr(0, 64)));
+      return invalid_request(fmt::format("envVars cannot hold the name '{}'", name.substr(0, 64)));
   return {};
 }
 
@@ -70,8 +62,9 @@ Result<> read_lifecycle(JsonReader& r, Settings& settings) {
     settings.auto_resume = inner.boolean("enabled", false);
     TRY_VOID(inner.done());
   }
-  if (said && !settings.pause_memory && !settings.auto_pause) return invalid("autoPauseMemory needs autoPause");
-  if (!settings.pause_memory && settings.auto_resume) return invalid("autoResume needs the memory to be kept: leave autoPauseMemory out");
+  if (said && !settings.pause_memory && !settings.auto_pause) return invalid_request("autoPauseMemory needs autoPause");
+  if (!settings.pause_memory && settings.auto_resume)
+    return invalid_request("autoResume needs the memory to be kept: leave autoPauseMemory out");
   return {};
 }
 
@@ -99,7 +92,7 @@ Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
     mount.volume.clear();
     const std::string_view path = mount.path;
     const auto refuse = [&](const char* why) {
-      return invalid(fmt::format("a volume cannot be mounted on '{}': {}", is_utf8(path) ? path.substr(0, 100) : "?", why));
+      return invalid_request(fmt::format("a volume cannot be mounted on '{}': {}", is_utf8(path) ? path.substr(0, 100) : "?", why));
     };
     if (!path.starts_with('/') || path == "/" || path.ends_with('/'))
       return refuse("the path must be absolute and clean, such as /mnt/data");
@@ -122,8 +115,9 @@ Result<std::vector<VolumeMount>> read_mounts(const json::array& list) {
 Result<> check_https_ports(const json::array& ports) {
   for (const json::value& port : ports) {
     const std::int64_t number = port.is_int64() ? port.get_int64() : 0;
-    if (number < 1 || number > 65'535) return invalid("httpsPorts must hold ports, from 1 to 65535");
-    if (number == kEnvdPort) return invalid(fmt::format("httpsPorts cannot hold {}: the sandbox's own server listens there", kEnvdPort));
+    if (number < 1 || number > 65'535) return invalid_request("httpsPorts must hold ports, from 1 to 65535");
+    if (number == kEnvdPort)
+      return invalid_request(fmt::format("httpsPorts cannot hold {}: the sandbox's own server listens there", kEnvdPort));
   }
   return {};
 }
@@ -138,12 +132,23 @@ Result<> read_network(const json::object& network, Settings& settings) {
   if (https_ports) TRY_VOID(check_https_ports(*https_ports));
   TRY_VOID(refuse_network(network));
   for (const char c : settings.mask_host)
-    if (c <= 0x20 || c >= 0x7f || c == '/') return invalid("maskRequestHost must be an ASCII host, with a port or without");
+    if (c <= 0x20 || c >= 0x7f || c == '/') return invalid_request("maskRequestHost must be an ASCII host, with a port or without");
   settings.network = network;
   return {};
 }
 
 }  // namespace
+
+tl::unexpected<Error> invalid_request(std::string message) {
+  return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message));
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
 
 Result<> refuse_network(const json::object& network) {
   if (is_given(network, "egressProxy")) return not_here("this server sends nothing through a proxy of yours: leave egressProxy out");
@@ -154,7 +159,7 @@ Task<json::object> read_body(http::Exchange& exchange) {
   CO_TRY(const std::string text, co_await exchange.read_body(kBodyLimit));
   if (text.empty()) co_return json::object();
   auto object = parse_json_object(text, kBodyLimit);
-  if (!object) co_return invalid(fmt::format("the body is not valid JSON: {}", object.error().message));
+  if (!object) co_return invalid_request(fmt::format("the body is not valid JSON: {}", object.error().message));
   co_return object;
 }
 
@@ -179,9 +184,9 @@ Result<CreateBody> read_create(const json::object& body, std::int64_t usual_time
     TRY(settings.mounts, read_mounts(*mounts));
   }
   if (network) TRY_VOID(read_network(*network, settings));
-  if (!settings.public_traffic && !settings.secure) return invalid("allowPublicTraffic: false needs a secured sandbox");
+  if (!settings.public_traffic && !settings.secure) return invalid_request("allowPublicTraffic: false needs a secured sandbox");
   TRY(settings.timeout_s, read_timeout(body, "timeout", usual_timeout_s));
-  if (settings.timeout_s <= 0) return invalid("Timeout must be greater than 0");
+  if (settings.timeout_s <= 0) return invalid_request("Timeout must be greater than 0");
   TRY_VOID(check_metadata(out.metadata));
   TRY_VOID(check_env(out.env));
   return out;
@@ -194,13 +199,13 @@ Result<std::string> template_reference(std::string_view text) {
   std::string_view rest = whole;
   if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
     if (!is_name(rest.substr(0, slash), ""))
-      return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+      return invalid_request(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
     rest.remove_prefix(slash + 1);
   }
   const std::size_t colon = rest.find(':');
   const std::string_view name = rest.substr(0, colon), tag = colon == std::string_view::npos ? "default" : rest.substr(colon + 1);
   if (!is_name(name, "") || !is_name(tag, "."))
-    return invalid(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
+    return invalid_request(fmt::format("'{}' is not the name of a template", is_utf8(text) ? text.substr(0, 100) : "?"));
   return fmt::format("{}:{}", name, tag == "default" ? "latest" : tag);
 }
 
@@ -214,13 +219,13 @@ Result<std::int64_t> read_timeout(const json::object& body, std::string_view nam
   r.ignore_unknown();
   const std::int64_t seconds = r.number(name, -kLongestTimeout_s, INT64_MAX, absent);
   TRY_VOID(r.done());
-  if (seconds > kLongestTimeout_s) return invalid(fmt::format("Timeout cannot be greater than {} hours", kLongestTimeout_s / 3600));
+  if (seconds > kLongestTimeout_s) return invalid_request(fmt::format("Timeout cannot be greater than {} hours", kLongestTimeout_s / 3600));
   return seconds;
 }
 
 Result<std::map<std::string, std::string>> read_metadata_filter(std::string_view text) {
   const auto whole = percent_decode(text);
-  if (!whole) return invalid("the metadata filter is not well encoded");
+  if (!whole) return invalid_request("the metadata filter is not well encoded");
   std::map<std::string, std::string> out;
   for (std::string_view rest = *whole; !rest.empty();) {
     const std::size_t end = std::min(rest.find('&'), rest.size());
@@ -230,9 +235,9 @@ Result<std::map<std::string, std::string>> read_metadata_filter(std::string_view
     const auto name = percent_decode(pair.substr(0, equals)),
                value = percent_decode(equals == std::string_view::npos ? "" : pair.substr(equals + 1));
     if (!name || !value || equals == std::string_view::npos || !is_utf8(*name) || !is_utf8(*value))
-      return invalid("the metadata filter is not well encoded");
+      return invalid_request("the metadata filter is not well encoded");
     out[*name] = *value;
-    if (out.size() > kMostMetadata) return invalid("the metadata filter has too many entries");
+    if (out.size() > kMostMetadata) return invalid_request("the metadata filter has too many entries");
   }
   return out;
 }
@@ -241,7 +246,7 @@ Result<std::size_t> read_limit(const http::Target& target) {
   const auto text = target.query_value("limit");
   if (!text) return 100U;
   const auto value = number<std::int64_t>(*text);
-  if (!value || *value < 1) return invalid("limit must be a whole number from 1 on");
+  if (!value || *value < 1) return invalid_request("limit must be a whole number from 1 on");
   return static_cast<std::size_t>(std::min<std::int64_t>(*value, 100));
 }
 
@@ -256,7 +261,7 @@ Result<ListRequest> read_list(const http::Target& target) {
       const std::size_t end = std::min(rest.find(','), rest.size());
       const std::string_view one = rest.substr(0, end);
       rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (one != "running" && one != "paused") return invalid("state must be running or paused");
+      if (one != "running" && one != "paused") return invalid_request("state must be running or paused");
       (one == "running" ? out.running : out.paused) = true;
     }
   }
@@ -265,19 +270,19 @@ Result<ListRequest> read_list(const http::Target& target) {
   }
   if (const auto after = target.query_value("startedAfter"); after && !after->empty()) {
     out.started_after_us = parse_time(*after);
-    if (!out.started_after_us) return invalid("startedAfter must be a time such as 2026-01-02T03:04:05Z");
+    if (!out.started_after_us) return invalid_request("startedAfter must be a time such as 2026-01-02T03:04:05Z");
   }
   out.template_id = lower(target.query_value("template").value_or(""));
-  if (out.template_id.find(':') != std::string::npos) return invalid("template cannot have a tag here");
+  if (out.template_id.find(':') != std::string::npos) return invalid_request("template cannot have a tag here");
   const std::string order = target.query_value("order").value_or("desc");
-  if (order != "asc" && order != "desc") return invalid("order must be asc or desc");
+  if (order != "asc" && order != "desc") return invalid_request("order must be asc or desc");
   out.ascending = order == "asc";
   TRY(out.limit, read_limit(target));
   if (const auto token = target.query_value("nextToken"); token && !token->empty()) {
     const auto text = base64url_decode(*token);
     const std::size_t middle = text ? text->find("__") : std::string::npos;
     const auto created = middle == std::string::npos ? std::nullopt : number<std::int64_t>(std::string_view(*text).substr(0, middle));
-    if (!created) return invalid("nextToken was not given by this server");
+    if (!created) return invalid_request("nextToken was not given by this server");
     out.after = {*created, text->substr(middle + 2)};
   }
   return out;
@@ -291,7 +296,7 @@ Result<std::string> sandbox_id(std::string_view text) {
   text = text.substr(0, text.find('-'));
   const bool good = !text.empty() && text.size() <= 64 &&
                     std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
-  if (!good) return invalid("Invalid sandbox ID");
+  if (!good) return invalid_request("Invalid sandbox ID");
   return std::string(text);
 }
 

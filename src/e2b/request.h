@@ -16,6 +16,9 @@ namespace space::e2b {
 
 inline constexpr std::int64_t kLongestTimeout_s = 30 * 86'400;
 
+tl::unexpected<Error> invalid_request(std::string message);
+std::string lower(std::string_view text);  // ASCII letters alone
+
 Task<json::object> read_body(http::Exchange& exchange);  // no body is an empty object
 
 struct CreateBody {

@@ -43,7 +43,7 @@ Result<build::Build> build_of(State& state, const http::Exchange& exchange) {
   return fail(ErrorKind::not_found, "build_not_found", "there is no such build", "make one: POST /v3/templates");
 }
 
-Task<> create(State& state, http::Exchange& exchange) {
+Task<> create_build(State& state, http::Exchange& exchange) {
   CO_TRY(build::Builds* const builds, builds_of(state));
   CO_TRY(const json::object body, co_await read_body(exchange));
   JsonReader r(body);
@@ -331,8 +331,8 @@ Task<bool> remove_built(State& state, const http::Exchange& exchange) {
 }
 
 void add_build_routes(State& state) {
-  add(state, "POST", "/v3/templates", create);
-  add(state, "POST", "/v2/templates", create);
+  add(state, "POST", "/v3/templates", create_build);
+  add(state, "POST", "/v2/templates", create_build);
   add(state, "GET", "/templates/{template}/files/{hash}", file_link);
   add(state, "PUT", "/templates/{template}/files/{hash}", upload);
   add(state, "POST", "/v2/templates/{template}/builds/{build}", start);

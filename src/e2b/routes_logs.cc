@@ -10,7 +10,7 @@
 namespace space::e2b {
 namespace {
 
-constexpr std::size_t kMostEntries = 1000, kMostOperations = 500, kMostProcesses = 4096, kAnswerLimit = 4 << 20;
+constexpr std::size_t kMostLines = 1000, kMostOperations = 500, kMostProcesses = 4096, kLogAnswer = 4 << 20;
 
 struct Entry {
   std::int64_t time_ms = 0;
@@ -19,7 +19,7 @@ struct Entry {
 };
 
 Result<std::vector<Entry>> read_processes(std::string_view text) {
-  TRY(const json::object object, parse_json_object(text, kAnswerLimit));
+  TRY(const json::object object, parse_json_object(text, kLogAnswer));
   JsonReader top(object, "logs");
   top.ignore_unknown();
   const json::array* list = top.array("entries", kMostProcesses);
@@ -45,7 +45,7 @@ Task<std::vector<Entry>> processes_of(State& state, const control::Sandbox& sand
   http::Request request;
   request.target = fmt::format("/v1/sandboxes/{}/envd/logs", sandbox.id);
   request.headers.set("Space-Access", "open");
-  auto answer = co_await state.parts.node.forwarding().request(std::move(request), kAnswerLimit);
+  auto answer = co_await state.parts.node.forwarding().request(std::move(request), kLogAnswer);
   if (!answer) co_return fail(control::node_unavailable(answer.error().message));
   if (answer->status != 200) co_return std::vector<Entry>();  // an agent of before: operations have to do
   co_return read_processes(answer->body);
@@ -105,7 +105,7 @@ Result<std::int64_t> number(const http::Target& target, std::string_view name, s
 
 Task<> logs_v1(State& state, http::Exchange& exchange) {
   CO_TRY(const std::int64_t start, number(exchange.target(), "start", 0, INT64_MAX, 0));
-  CO_TRY(const std::int64_t limit, number(exchange.target(), "limit", 0, kMostEntries, kMostEntries));
+  CO_TRY(const std::int64_t limit, number(exchange.target(), "limit", 0, kMostLines, kMostLines));
   CO_TRY(std::vector<Entry> all, co_await log_of(state, exchange));
   std::erase_if(all, [&](const Entry& one) { return one.time_ms < start; });
   json::array lines, entries;
@@ -124,7 +124,7 @@ Task<> logs_v2(State& state, http::Exchange& exchange) {
   const http::Target& target = exchange.target();
   const bool backward = target.query_value("direction").value_or("forward") == "backward";
   CO_TRY(const std::int64_t cursor, number(target, "cursor", 0, INT64_MAX, backward ? INT64_MAX : 0));
-  CO_TRY(const std::int64_t limit, number(target, "limit", 0, kMostEntries, kMostEntries));
+  CO_TRY(const std::int64_t limit, number(target, "limit", 0, kMostLines, kMostLines));
   const std::string level = target.query_value("level").value_or("debug"), search = target.query_value("search").value_or("");
   if (rank(level) < 0) co_return fail(ErrorKind::invalid_argument, "invalid_request", "level must be debug, info, warn or error");
   CO_TRY(std::vector<Entry> all, co_await log_of(state, exchange));

@@ -62,7 +62,7 @@ Task<Sandbox> make(State& state, std::string tenant, CreateBody wanted, std::str
   co_return made;
 }
 
-Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout_s, bool usual_secure) {
+Task<> create_sandbox(State& state, http::Exchange& exchange, std::int64_t usual_timeout_s, bool usual_secure) {
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY(CreateBody wanted, read_create(body, usual_timeout_s, usual_secure));
   if (!wanted.settings.secure && !state.options.allow_unsecured)
@@ -76,10 +76,10 @@ Task<> create(State& state, http::Exchange& exchange, std::int64_t usual_timeout
   co_return co_await reply(exchange, 201, render_sandbox(sandbox, *settings, tokens));
 }
 
-Task<> create_v1(State& state, http::Exchange& exchange) { return create(state, exchange, 15, false); }
-Task<> create_v2(State& state, http::Exchange& exchange) { return create(state, exchange, 300, true); }
+Task<> create_v1(State& state, http::Exchange& exchange) { return create_sandbox(state, exchange, 15, false); }
+Task<> create_v2(State& state, http::Exchange& exchange) { return create_sandbox(state, exchange, 300, true); }
 
-Task<> get(State& state, http::Exchange& exchange) {
+Task<> get_sandbox(State& state, http::Exchange& exchange) {
   CO_TRY(const Found found, co_await find(state, exchange));
   Tokens tokens;  // whoever may only look gets none: with it commands are run
   if (exchange.attributes.contains("may_run")) {
@@ -120,7 +120,7 @@ Task<std::vector<Found>> matching(State& state, std::string tenant, const ListRe
   }
 }
 
-Task<> list(State& state, http::Exchange& exchange) {
+Task<> list_sandboxes(State& state, http::Exchange& exchange) {
   CO_TRY(ListRequest request, read_list(exchange.target()));
   // "ns/name" is the name.
   if (const std::size_t slash = request.template_id.find('/'); slash != std::string::npos) request.template_id.erase(0, slash + 1);
@@ -150,9 +150,9 @@ Task<> list(State& state, http::Exchange& exchange) {
 void add_sandbox_routes(State& state) {
   add(state, "POST", "/sandboxes", create_v1);
   add(state, "POST", "/v2/sandboxes", create_v2);
-  add(state, "GET", "/sandboxes", list);
-  add(state, "GET", "/v2/sandboxes", list);
-  add(state, "GET", "/sandboxes/{id}", get);
+  add(state, "GET", "/sandboxes", list_sandboxes);
+  add(state, "GET", "/v2/sandboxes", list_sandboxes);
+  add(state, "GET", "/sandboxes/{id}", get_sandbox);
   add(state, "DELETE", "/sandboxes/{id}", kill);
 }
 

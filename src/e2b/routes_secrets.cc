@@ -21,8 +21,7 @@ struct SecretRecord {
   std::int64_t version = 1;
 };
 
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
-auto not_found(std::string_view name) {
+auto no_secret(std::string_view name) {
   return fail(ErrorKind::not_found, "secret_not_found",
               fmt::format("there is no secret '{}' of yours", is_utf8(name) ? name.substr(0, 80) : "?"),
               "see what there is: list the secrets");
@@ -35,9 +34,9 @@ Result<std::string> read_name(std::string_view text) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   if (out.empty() || out.size() > 64 || !plain(out[0]) ||
       !std::all_of(out.begin(), out.end(), [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; }))
-    return invalid("a secret's name has 1 to 64 of letters, digits, dot, dash and underscore, and begins with a letter or digit");
+    return invalid_request("a secret's name has 1 to 64 of letters, digits, dot, dash and underscore, and begins with a letter or digit");
   if (out.starts_with(kIdPrefix) || is_of_header_rule(out))
-    return invalid(fmt::format("a secret's name cannot begin like '{}'", out.substr(0, 9)));
+    return invalid_request(fmt::format("a secret's name cannot begin like '{}'", out.substr(0, 9)));
   return out;
 }
 
@@ -75,7 +74,7 @@ Task<SecretRecord> find_secret(State& state, std::string tenant, std::string wan
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   for (SecretRecord& one : all)
     if (one.name == name || id_of(tenant, one.name) == wanted) co_return std::move(one);
-  co_return not_found(wanted);
+  co_return no_secret(wanted);
 }
 
 Task<json::object> render(State& state, const std::string& tenant, const SecretRecord& secret) {
@@ -110,10 +109,10 @@ Result<SecretBody> read_secret(const json::object& body, bool with_name) {
   std::size_t size = 0;
   if (out.metadata)
     for (const auto& [key, value] : *out.metadata) {
-      if (key.size() > kLongestKey) return invalid(fmt::format("a key of metadata has at most {} bytes", kLongestKey));
+      if (key.size() > kLongestKey) return invalid_request(fmt::format("a key of metadata has at most {} bytes", kLongestKey));
       size += key.size() + value.size();
     }
-  if (size > kMetadataLimit) return invalid(fmt::format("metadata has more than {} bytes", kMetadataLimit));
+  if (size > kMetadataLimit) return invalid_request(fmt::format("metadata has more than {} bytes", kMetadataLimit));
   return out;
 }
 
@@ -125,7 +124,7 @@ Task<> put_note(State& state, const std::string& tenant, const std::string& name
   co_return co_await state.parts.store.put_settings(note_of(tenant, name), json::serialize(note));
 }
 
-Task<> create(State& state, http::Exchange& exchange) {
+Task<> create_secret(State& state, http::Exchange& exchange) {
   const std::string tenant = tenant_of(exchange);
   CO_TRY(const json::object body, co_await read_body(exchange));
   CO_TRY(SecretBody wanted, read_secret(body, true));
@@ -143,7 +142,7 @@ Task<> create(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 201, answer);
 }
 
-Task<> list(State& state, http::Exchange& exchange) {
+Task<> list_secrets(State& state, http::Exchange& exchange) {
   const std::string tenant = tenant_of(exchange);
   CO_TRY(const std::size_t limit, read_limit(exchange.target()));
   CO_TRY(std::vector<SecretRecord> all, co_await secrets_of(state, tenant));
@@ -159,7 +158,7 @@ Task<> list(State& state, http::Exchange& exchange) {
   co_return co_await exchange.reply(std::move(response));
 }
 
-Task<> get(State& state, http::Exchange& exchange) {
+Task<> get_secret(State& state, http::Exchange& exchange) {
   const std::string tenant = tenant_of(exchange);
   CO_TRY(const SecretRecord found, co_await find_secret(state, tenant, exchange.param("secret")));
   CO_TRY(const json::object answer, co_await render(state, tenant, found));
@@ -182,7 +181,7 @@ Task<> update(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 200, answer);
 }
 
-Task<> remove(State& state, http::Exchange& exchange) {
+Task<> remove_secret(State& state, http::Exchange& exchange) {
   const std::string tenant = tenant_of(exchange);
   CO_TRY(const SecretRecord found, co_await find_secret(state, tenant, exchange.param("secret")));
   std::string target = fmt::format("/credentials/{}/{}", percent_encode(tenant), found.name);
@@ -194,11 +193,11 @@ Task<> remove(State& state, http::Exchange& exchange) {
 }  // namespace
 
 void add_secret_routes(State& state) {
-  add(state, "POST", "/secrets", create);
-  add(state, "GET", "/secrets", list);
-  add(state, "GET", "/secrets/{secret}", get);
+  add(state, "POST", "/secrets", create_secret);
+  add(state, "GET", "/secrets", list_secrets);
+  add(state, "GET", "/secrets/{secret}", get_secret);
   add(state, "POST", "/secrets/{secret}", update);
-  add(state, "DELETE", "/secrets/{secret}", remove);
+  add(state, "DELETE", "/secrets/{secret}", remove_secret);
 }
 
 }  // namespace space::e2b

@@ -68,7 +68,7 @@ bool name_as_built(const State& state, json::object& shown) {
   return true;
 }
 
-Task<> list(State& state, http::Exchange& exchange) {
+Task<> list_templates(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object answer, co_await ask_node(state, "/v1/templates"));
   JsonReader r(answer);
   r.ignore_unknown();
@@ -104,8 +104,8 @@ constexpr const char* kTeams = "this server knows API keys and no teams: set E2B
 }  // namespace
 
 void add_template_routes(State& state) {
-  add(state, "GET", "/templates", list);
-  add(state, "GET", "/v2/templates", list);
+  add(state, "GET", "/templates", list_templates);
+  add(state, "GET", "/v2/templates", list_templates);
   add(state, "GET", "/templates/aliases/{alias}", alias);
 }
 

@@ -12,14 +12,14 @@ namespace {
 
 using control::Sandbox;
 
-constexpr std::size_t kAnswerLimit = 8 << 20, kBodyLimit = 4096;
+constexpr std::size_t kVolumeAnswer = 8 << 20, kBodyLimit = 4096;
 
 Task<json::object> with_token(State& state, const Sandbox& volume) {
   CO_TRY(std::string token, co_await volume_token(state, volume));
   co_return json::object{{"volumeID", volume.id}, {"name", volume.metadata.at(control::kVolumeName)}, {"token", std::move(token)}};
 }
 
-Task<> create(State& state, http::Exchange& exchange) {
+Task<> create_volume(State& state, http::Exchange& exchange) {
   CO_TRY(const json::object body, co_await read_body(exchange));
   JsonReader r(body);
   r.ignore_unknown();
@@ -30,7 +30,7 @@ Task<> create(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 201, answer);
 }
 
-Task<> list(State& state, http::Exchange& exchange) {
+Task<> list_volumes(State& state, http::Exchange& exchange) {
   CO_TRY(const std::vector<Sandbox> all, co_await volumes_of(state, tenant_of(exchange), ""));
   json::array out;
   for (const Sandbox& volume : all)
@@ -38,7 +38,7 @@ Task<> list(State& state, http::Exchange& exchange) {
   co_return co_await reply(exchange, 200, out);
 }
 
-Task<> get(State& state, http::Exchange& exchange) {
+Task<> get_volume(State& state, http::Exchange& exchange) {
   CO_TRY(const Sandbox volume, co_await find_volume(state, tenant_of(exchange), exchange.param("volume")));
   CO_TRY(const json::object answer, co_await with_token(state, volume));
   co_return co_await reply(exchange, 200, answer);
@@ -69,7 +69,7 @@ Task<http::Response> ask(State& state, http::Exchange& exchange, std::string_vie
     CO_TRY(request.body, co_await exchange.read_body(kBodyLimit));
     request.headers.set("Content-Type", "application/json");
   }
-  auto answer = co_await state.parts.node.forwarding().request(std::move(request), kAnswerLimit);
+  auto answer = co_await state.parts.node.forwarding().request(std::move(request), kVolumeAnswer);
   if (!answer) co_return fail(control::node_unavailable(answer.error().message));
   if (answer->status >= 400) co_return fail(http::error_from_response(answer->status, answer->body));
   co_return std::move(*answer);
@@ -90,7 +90,7 @@ Task<> remove_entry(State& state, http::Exchange& exchange) {
 
 Task<> list_folder(State& state, http::Exchange& exchange) {
   CO_TRY(const http::Response answer, co_await ask(state, exchange, "dir"));
-  CO_TRY(const json::object body, parse_json_object(answer.body, kAnswerLimit));
+  CO_TRY(const json::object body, parse_json_object(answer.body, kVolumeAnswer));
   const json::value* entries = body.if_contains("entries");
   if (!entries || !entries->is_array())
     co_return fail(ErrorKind::unavailable, "agent_not_answering", "the volume does not tell what is in it");
@@ -113,9 +113,9 @@ Task<> file(State& state, http::Exchange& exchange) {
 }  // namespace
 
 void add_volume_routes(State& state) {
-  add(state, "POST", "/volumes", create);
-  add(state, "GET", "/volumes", list);
-  add(state, "GET", "/volumes/{volume}", get);
+  add(state, "POST", "/volumes", create_volume);
+  add(state, "GET", "/volumes", list_volumes);
+  add(state, "GET", "/volumes/{volume}", get_volume);
   add(state, "DELETE", "/volumes/{volume}", remove);
   add(state, "GET", "/volumecontent/{volume}/path", entry);
   add(state, "PATCH", "/volumecontent/{volume}/path", entry);

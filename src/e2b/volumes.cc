@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "control/volumes.h"
 #include "e2b/network.h"
+#include "e2b/request.h"
 
 namespace space::e2b {
 namespace {
@@ -24,8 +25,7 @@ constexpr std::chrono::milliseconds kAgain{250};
 constexpr std::chrono::seconds kLongestRest{90};
 constexpr std::string_view kTokenPrefix = "vol_";
 
-auto invalid(std::string message) { return fail(ErrorKind::invalid_argument, "invalid_request", std::move(message)); }
-auto not_found(const std::string& id) {
+auto no_volume(const std::string& id) {
   return fail(ErrorKind::not_found, "volume_not_found",
               fmt::format("there is no volume '{}' of yours", is_utf8(id) ? id.substr(0, 80) : "?"), "see what there is: list the volumes");
 }
@@ -35,10 +35,10 @@ std::string note_of(const std::string& snapshot) { return "mounts-of-snapshot:" 
 }  // namespace
 
 Task<Sandbox> find_volume(State& state, std::string tenant, std::string id) {
-  if (!is_id(id)) co_return not_found(id);
+  if (!is_id(id)) co_return no_volume(id);
   auto found = co_await state.parts.store.find_sandbox(std::move(tenant), id);
   if (!found && found.error().kind != ErrorKind::not_found) co_return fail(std::move(found).error());
-  if (!found || !control::is_volume_there(*found)) co_return not_found(id);
+  if (!found || !control::is_volume_there(*found)) co_return no_volume(id);
   co_return std::move(*found);
 }
 
@@ -56,7 +56,7 @@ Task<std::vector<Sandbox>> volumes_of(State& state, std::string tenant, std::str
 }
 
 Task<Sandbox> make_volume(State& state, std::string tenant, std::string name) {
-  if (!control::is_volume_name(name)) co_return invalid("a volume's name has 1 to 128 of letters, digits, dash and underscore");
+  if (!control::is_volume_name(name)) co_return invalid_request("a volume's name has 1 to 128 of letters, digits, dash and underscore");
   CO_TRY(const control::TemplateSize size, co_await state.parts.node.template_size(control::kVolumeTemplate));
   Sandbox volume = control::new_volume(std::move(tenant), std::move(name), size, state.parts.clock.wall_ms());
   if (state.parts.egress) {
@@ -110,10 +110,10 @@ Task<> admit_to_volume(State& state, http::Exchange& exchange, std::string token
   if (token.empty())
     co_return fail(ErrorKind::unauthenticated, "token_missing", "this request needs the volume's token in the header Authorization",
                    "connect to the volume: the SDK then sends it");
-  if (!is_id(id)) co_return not_found(id);
+  if (!is_id(id)) co_return no_volume(id);
   auto found = co_await state.parts.store.find_any_sandbox(id);
   if (!found && found.error().kind != ErrorKind::not_found) co_return fail(std::move(found).error());
-  if (!found || !control::is_volume_there(*found)) co_return not_found(id);
+  if (!found || !control::is_volume_there(*found)) co_return no_volume(id);
   CO_TRY(const std::string wanted, co_await volume_token(state, *found));
   if (!equal_constant_time(token, wanted))
     co_return fail(ErrorKind::unauthenticated, "token_invalid", "this is not the token of this volume", "connect to the volume anew");

@@ -13,8 +13,7 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-constexpr std::size_t kPiece = 48 << 10;  // of a message, in one packet: well below the socket's buffer
+constexpr std::size_t kPacketPiece = 48 << 10;  // of a message, in one packet: well below the socket's buffer
 constexpr std::size_t kMostFds = 8;
 
 // In front of every packet. The sizes stand in the first one of a message and are 0 in the others.
@@ -113,7 +112,7 @@ bool Channel::send(Message message) {
   if (total > kLongest || message.fds.size() > kMostFds || s.queued + total > kMostQueued) return s.shut(), false;
   std::size_t at = 0;
   do {
-    const std::size_t piece = std::min(kPiece, total - at);
+    const std::size_t piece = std::min(kPacketPiece, total - at);
     State::Packet packet{Secret(sizeof(PacketHead) + piece), {}};
     PacketHead head;
     if (at == 0) head = {1, static_cast<std::uint32_t>(text.size()), static_cast<std::uint32_t>(secret.size())};
@@ -146,7 +145,7 @@ asio::awaitable<void> Channel::flushed() {
 
 Task<Message> Channel::receive() {
   const auto state = state_;
-  Secret buffer(sizeof(PacketHead) + kPiece);
+  Secret buffer(sizeof(PacketHead) + kPacketPiece);
   Message message;
   std::string text;
   Secret secret;

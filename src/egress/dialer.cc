@@ -11,7 +11,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kMostTries = 4;
 
 // A dead peer on a quiet connection is noticed within minutes.

@@ -57,7 +57,7 @@ struct Host {
     for (;;) {
       std::array<char, 2048> buffer;
       asio::ip::udp::endpoint from;
-      const auto [error, n] = co_await dns.async_receive_from(asio::buffer(buffer), from, test::kAsTuple);
+      const auto [error, n] = co_await dns.async_receive_from(asio::buffer(buffer), from, kAsTuple);
       if (error) co_return;
       const auto question = parse_dns_question({buffer.data(), n});
       if (!question) continue;

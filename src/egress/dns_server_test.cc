@@ -56,7 +56,7 @@ TEST(DnsServer, AnswersNamesOverUdpWithAddressesThatStay) {
       const std::string query = dns_query(7, name, type).value();
       guest.send(asio::buffer(query));
       std::array<char, 2048> buffer;
-      const auto [error, n] = co_await guest.async_receive(asio::buffer(buffer), test::kAsTuple);
+      const auto [error, n] = co_await guest.async_receive(asio::buffer(buffer), kAsTuple);
       co_return parse_dns_reply({buffer.data(), n}, 7, name, type).value();
     };
     const DnsReply first = co_await ask("a.example.com", DnsType::a);

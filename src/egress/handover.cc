@@ -13,8 +13,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-
 // A descriptor that asio waits for; the Fd owns it, and the waiting ends first.
 struct Waited {
   Waited(const asio::any_io_executor& executor, Fd owned) : fd(std::move(owned)), watch(executor, fd.get()) {}

@@ -12,11 +12,11 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kLongestHead = 128 << 10;
-constexpr std::size_t kMostFields = 200;
+constexpr std::size_t kLongestAnswer = 128 << 10;
+constexpr std::size_t kMostAnswer = 200;
 constexpr std::size_t kHeadPiece = 4 << 10;
-constexpr std::size_t kPiece = 16 << 10, kMostPiece = 48 << 10;  // below what makes malloc tidy up at each release (64 kB)
-constexpr int kMostInterim = 16;
+constexpr std::size_t kBodyPiece = 16 << 10, kMostPiece = 48 << 10;  // below what makes malloc tidy up at each release (64 kB)
+constexpr int kMostContinues = 16;
 constexpr std::chrono::seconds kStall{600};  // models think for minutes
 
 tl::unexpected<Error> upstream_error(std::string_view code, std::string message) {
@@ -30,7 +30,7 @@ bool may_be_repeated(std::string_view method) {
 
 // A body's buffer: large for what is long, so that several TLS records go with one system call.
 std::size_t piece_for(const http::Head& head) {
-  if (head.framing != http::Framing::sized) return kPiece;
+  if (head.framing != http::Framing::sized) return kBodyPiece;
   return static_cast<std::size_t>(std::clamp<std::uint64_t>(head.content_length.value_or(0), 1, kMostPiece));
 }
 
@@ -192,7 +192,7 @@ asio::awaitable<void> HttpExchange::respond() {
       break;
     }
     if (answer_head->status < 200) {
-      if (++interim <= kMostInterim) continue;
+      if (++interim <= kMostContinues) continue;
       failed(Error{ErrorKind::unavailable, "upstream_malformed", "it sent more than 16 interim answers", ""});
       break;
     }
@@ -210,12 +210,12 @@ asio::awaitable<void> HttpExchange::respond() {
 }
 
 Task<http::Head> HttpExchange::read_answer_head() {
-  http::HeadScanner scanner(kLongestHead);
+  http::HeadScanner scanner(kLongestAnswer);
   for (;;) {
     auto length = scanner.scan(upstream_.in.view());
     if (!length) co_return upstream_error("upstream_malformed", "its answer is malformed: " + length.error().message);
     if (*length) {
-      auto head = http::parse_response_head(upstream_.in.view().substr(0, **length), kMostFields, request_.method);
+      auto head = http::parse_response_head(upstream_.in.view().substr(0, **length), kMostAnswer, request_.method);
       upstream_.in.consume(**length);
       if (!head) co_return upstream_error("upstream_malformed", "its answer is malformed: " + head.error().message);
       (void)co_await flow_.passed_down(**length);

@@ -12,10 +12,10 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kLongestHead = 64 << 10;
-constexpr std::size_t kMostFields = 100;
+constexpr std::size_t kLongestRequest = 64 << 10;
+constexpr std::size_t kMostRequestFields = 100;
 constexpr std::size_t kRoom = 4 << 10;
-constexpr std::chrono::seconds kIdle{75}, kHeadTime{20};
+constexpr std::chrono::seconds kIdleBetween{75}, kHeadTime{20};
 
 class Session {
  public:
@@ -106,13 +106,13 @@ class Session {
 
   Task<http::Head> read_head() {
     const auto over = [] { return fail(ErrorKind::cancelled, "closed", "the guest has no more requests"); };
-    http::HeadScanner scanner(kLongestHead);
+    http::HeadScanner scanner(kLongestRequest);
     in_.shrink();
-    watch_.set(in_.empty() ? kIdle : kHeadTime);
+    watch_.set(in_.empty() ? kIdleBetween : kHeadTime);
     for (;;) {
       CO_TRY(const auto length, scanner.scan(in_.view()));
       if (length) {
-        auto head = http::parse_request_head(in_.view().substr(0, *length), kMostFields);
+        auto head = http::parse_request_head(in_.view().substr(0, *length), kMostRequestFields);
         in_.consume(*length);
         watch_.clear();
         co_return head;

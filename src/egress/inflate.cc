@@ -7,7 +7,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::size_t kMostHeld = 32 << 20;
-constexpr uInt kPiece = 16 << 10;  // grown by so much at a time
+constexpr uInt kGrowth = 16 << 10;  // grown by so much at a time
 
 tl::unexpected<Error> wrong() {
   return fail(ErrorKind::unavailable, "upstream_encoding", "its compressed answer to a request with a credential cannot be read",
@@ -48,9 +48,9 @@ Result<std::string> Inflater::push(std::string_view bytes, bool last) {
   // One more piece of room, filled as far as the input goes.
   const auto step = [&] {
     const std::size_t before = out.size();
-    out.resize(before + kPiece);
+    out.resize(before + kGrowth);
     s.stream.next_out = reinterpret_cast<Bytef*>(out.data() + before);
-    s.stream.avail_out = kPiece;
+    s.stream.avail_out = kGrowth;
     const int result = inflate(&s.stream, Z_NO_FLUSH);
     out.resize(out.size() - s.stream.avail_out);
     if (result == Z_STREAM_END) s.ended = true;

@@ -72,7 +72,7 @@ asio::awaitable<std::optional<DnsReply>> ask(asio::any_io_executor executor, std
   boost::system::error_code ignored;
   guest.send(asio::buffer(query), 0, ignored);
   std::array<char, 2048> buffer;
-  const auto got = co_await (guest.async_receive(asio::buffer(buffer), test::kAsTuple) || sleep_for(std::chrono::seconds(3)));
+  const auto got = co_await (guest.async_receive(asio::buffer(buffer), kAsTuple) || sleep_for(std::chrono::seconds(3)));
   if (got.index() == 1 || std::get<0>(std::get<0>(got))) co_return std::nullopt;
   auto reply = parse_dns_reply({buffer.data(), std::get<1>(std::get<0>(got))}, 7, name, DnsType::a);
   if (!reply) co_return std::nullopt;

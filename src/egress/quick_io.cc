@@ -11,8 +11,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-
 boost::system::error_code system_error(int number) { return {number, boost::system::system_category()}; }
 
 // What is not a plain socket here is a TlsStream: nothing else is made in this folder.

@@ -14,7 +14,6 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kLongestSettings = 8 << 20;
 constexpr std::size_t kLongestNames = NameMap::kMost * 256;
 constexpr std::size_t kLongestChanges = 64 << 10;
 

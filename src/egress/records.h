@@ -15,6 +15,8 @@
 
 namespace space::egress {
 
+inline constexpr std::size_t kLongestSettings = 8 << 20;  // of a sandbox, as JSON
+
 class Records {
  public:
   explicit Records(std::filesystem::path folder) : folder_(std::move(folder)) {}

@@ -12,7 +12,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kMostFollowed = 8;
 constexpr std::chrono::milliseconds kSecondPatience{300};
 constexpr std::chrono::seconds kLongestLife{300}, kUnansweredLife{30}, kMissingLife{5};

@@ -6,7 +6,6 @@
 namespace space::egress {
 namespace {
 
-constexpr std::size_t kLongestSettings = 8 << 20;
 constexpr std::size_t kLongestQuestion = 64 << 10;
 
 Result<std::string> sandbox_of(const http::Exchange& exchange) {
@@ -36,12 +35,6 @@ Result<std::vector<std::string>> take_settles(json::object& body) {
   return out;
 }
 
-Task<> no_content(http::Exchange& exchange) {
-  http::Response response;
-  response.status = 204;
-  co_return co_await exchange.reply(std::move(response));
-}
-
 }  // namespace
 
 http::Router::Middleware peer_check(std::vector<uid_t> uids) {
@@ -51,6 +44,12 @@ http::Router::Middleware peer_check(std::vector<uid_t> uids) {
     log::warn("peer.refused", {{"uid", peer ? static_cast<std::int64_t>(peer->uid) : -1}});
     co_return fail(ErrorKind::permission_denied, "peer_refused", "this socket serves the api and node roles alone", "use the public API");
   };
+}
+
+Task<> no_content(http::Exchange& exchange) {
+  http::Response response;
+  response.status = 204;
+  co_return co_await exchange.reply(std::move(response));
 }
 
 Task<> reply_json(http::Exchange& exchange, int status, json::value body) {

@@ -16,6 +16,7 @@ void add_secret_routes(http::Router& router, Parent& parent);  // credentials an
 void add_audit_routes(http::Router& router, Parent& parent);
 
 Task<> reply_json(http::Exchange& exchange, int status, json::value body);
+Task<> no_content(http::Exchange& exchange);
 Task<json::object> read_object(http::Exchange& exchange, std::size_t limit);
 
 }  // namespace space::egress

@@ -33,12 +33,6 @@ Result<LineageOf> lineage_of(const http::Exchange& exchange) {
   return out;
 }
 
-Task<> no_content(http::Exchange& exchange) {
-  http::Response response;
-  response.status = 204;
-  co_return co_await exchange.reply(std::move(response));
-}
-
 }  // namespace
 
 void add_secret_routes(http::Router& router, Parent& parent) {

@@ -14,7 +14,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kBacklog = 2048;  // more than the namespace lets in at a time (net/ruleset.h), so that the queue never drops silently
 constexpr int kBurst = 64;
 constexpr std::chrono::seconds kFlushEvery{1};

@@ -22,8 +22,6 @@
 
 namespace space::egress::test {
 
-inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-
 inline asio::awaitable<bool> send(http::Stream& stream, std::string bytes) {
   const std::array part{asio::const_buffer(bytes.data(), bytes.size())};
   const http::Transfer sent = co_await stream.write_all(part);

@@ -12,7 +12,6 @@
 namespace space::egress {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kAtOnce = 4 << 10;
 
 boost::system::error_code protocol_error() { return boost::system::errc::make_error_code(boost::system::errc::protocol_error); }

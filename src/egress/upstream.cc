@@ -10,7 +10,7 @@
 namespace space::egress {
 namespace {
 
-constexpr std::chrono::seconds kHandshake{10};
+constexpr std::chrono::seconds kUpstreamHandshake{10};
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Task<> connect_upstream(Flow& flow, Upstream& upstream, bool tls, std::vector<st
   CO_TRY(SslPtr ssl, flow.sandbox().services().upstream_tls->connect(flow.to().name, protocols));
   auto stream = std::make_unique<TlsStream>(std::move(dialled.stream), std::move(ssl));
   auto watched = std::make_unique<Watched>(flow, *stream);
-  const auto done = co_await (stream->handshake() || sleep_for(kHandshake));
+  const auto done = co_await (stream->handshake() || sleep_for(kUpstreamHandshake));
   if (done.index() == 1)
     co_return fail(ErrorKind::unavailable, "upstream_timeout", fmt::format("{} did not finish its TLS handshake in time", flow.host_text()),
                    "try again later");

@@ -26,7 +26,7 @@ struct CipherFree {
 };
 using Cipher = std::unique_ptr<EVP_CIPHER_CTX, CipherFree>;
 
-const unsigned char* raw(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+const unsigned char* octets(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 std::string credential_label(const std::string& tenant, const std::string& name, std::int64_t version) {
   return fmt::format("credential/{}/{}/{}", tenant, name, version);
@@ -35,7 +35,7 @@ std::string lineage_label(const std::string& tenant, const std::string& lineage)
 
 tl::unexpected<Error> bad_key(std::string why) {
   return fail(ErrorKind::invalid_argument, "bad_store_key", "the key of the credential store " + std::move(why),
-              "give 32 random bytes, raw or as base64: openssl rand -base64 32");
+              "give 32 random bytes, octets or as base64: openssl rand -base64 32");
 }
 
 Result<Secret> key_of(std::string& text) {
@@ -118,9 +118,9 @@ std::string seal(const Secret& key, std::string_view belongs_to, std::string_vie
   random_bytes({reinterpret_cast<std::byte*>(out.data()), kNonceBytes});
   const Cipher cipher(EVP_CIPHER_CTX_new());
   int n = 0;
-  const bool done = cipher && EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, raw(key.view()), bytes) == 1 &&
-                    EVP_EncryptUpdate(cipher.get(), nullptr, &n, raw(belongs_to), static_cast<int>(belongs_to.size())) == 1 &&
-                    EVP_EncryptUpdate(cipher.get(), bytes + kNonceBytes, &n, raw(plain), static_cast<int>(plain.size())) == 1 &&
+  const bool done = cipher && EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, octets(key.view()), bytes) == 1 &&
+                    EVP_EncryptUpdate(cipher.get(), nullptr, &n, octets(belongs_to), static_cast<int>(belongs_to.size())) == 1 &&
+                    EVP_EncryptUpdate(cipher.get(), bytes + kNonceBytes, &n, octets(plain), static_cast<int>(plain.size())) == 1 &&
                     EVP_EncryptFinal_ex(cipher.get(), bytes + kNonceBytes + n, &n) == 1 &&
                     EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, bytes + kNonceBytes + plain.size()) == 1;
   if (!done) {
@@ -141,9 +141,9 @@ Result<Secret> unseal(const Secret& key, std::string_view belongs_to, std::strin
   std::string tag(sealed.substr(sealed.size() - kTagBytes));
   const Cipher cipher(EVP_CIPHER_CTX_new());
   int n = 0;
-  const bool done = cipher && EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, raw(key.view()), raw(sealed)) == 1 &&
-                    EVP_DecryptUpdate(cipher.get(), nullptr, &n, raw(belongs_to), static_cast<int>(belongs_to.size())) == 1 &&
-                    EVP_DecryptUpdate(cipher.get(), bytes, &n, raw(sealed) + kNonceBytes, static_cast<int>(out.bytes().size())) == 1 &&
+  const bool done = cipher && EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, octets(key.view()), octets(sealed)) == 1 &&
+                    EVP_DecryptUpdate(cipher.get(), nullptr, &n, octets(belongs_to), static_cast<int>(belongs_to.size())) == 1 &&
+                    EVP_DecryptUpdate(cipher.get(), bytes, &n, octets(sealed) + kNonceBytes, static_cast<int>(out.bytes().size())) == 1 &&
                     EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data()) == 1 &&
                     EVP_DecryptFinal_ex(cipher.get(), bytes + n, &n) == 1;
   if (!done) return wrong();

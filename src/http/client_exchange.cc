@@ -8,7 +8,7 @@
 namespace space::http {
 namespace {
 
-constexpr std::size_t kReadRoom = 4 << 10;
+constexpr std::size_t kAnswerRoom = 4 << 10;
 constexpr std::size_t kMaxFields = 200;
 constexpr int kMaxInterim = 16;  // 1xx answers before the real one
 
@@ -217,7 +217,7 @@ Task<std::optional<Head>> ClientExchange::try_head() {
       if (!scanned) co_return garbage(scanned.error());
       length = *scanned;
       if (length) break;
-      const std::array room{in.prepare(kReadRoom)};
+      const std::array room{in.prepare(kAnswerRoom)};
       Transfer transfer{asio::error::operation_aborted, 0};
       if (!cancelled_) {
         reading_ = true;

@@ -13,7 +13,6 @@
 namespace space::http {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kBacklogPause{2};
 
 Task<Fd> connect_to_unix(std::string path) {

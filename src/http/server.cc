@@ -20,7 +20,6 @@
 namespace space::http {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{50};  // without descriptors or memory: connections wait in the backlog
 constexpr int kAcceptBurst = 64;
 

@@ -11,8 +11,6 @@
 namespace space::http {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
-
 class PlainStream final : public Stream {
  public:
   explicit PlainStream(Socket socket) : socket_(std::move(socket)) {}

@@ -20,7 +20,6 @@
 
 namespace space::http::test {
 
-inline constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 using std::chrono::milliseconds;
 
 #ifdef SPACE_SANITIZED

@@ -11,7 +11,6 @@ namespace space::http {
 namespace {
 
 namespace ssl = asio::ssl;
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr unsigned char kAlpn[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
 
 class TlsStream final : public Stream {

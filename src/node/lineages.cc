@@ -7,8 +7,8 @@
 namespace space::node {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{2'000};
-constexpr int kMostIdle = 300;  // looks; then it is done all the same, for what an earlier process left
+constexpr std::chrono::milliseconds kLineageLook{2'000};
+constexpr int kMostIdleRetries = 300;  // looks; then it is done all the same, for what an earlier process left
 
 Result<std::set<std::string>> of_checkpoints(Vault& vault) {
   TRY(const auto all, vault.everything());
@@ -48,9 +48,9 @@ asio::awaitable<void> watch_lineages(Gateway& gateway, const Sandboxes& sandboxe
   std::uint64_t seen = 0;
   bool again = true;
   for (int idle = 0;; ++idle) {
-    co_await sleep_for(kLook);
+    co_await sleep_for(kLineageLook);
     const std::uint64_t now = sandboxes.forgotten() + vault.forgotten();
-    if (!again && now == seen && idle < kMostIdle) continue;
+    if (!again && now == seen && idle < kMostIdleRetries) continue;
     idle = 0;
     const auto done = co_await forget_dead(gateway, sandboxes, vault, disk);
     if (!done) log::debug("lineage.not_looked_at", {{"error", done.error()}});

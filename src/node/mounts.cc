@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kLook{250};
+constexpr milliseconds kMountLook{250};
 constexpr seconds kAgentLimit{10}, kPatience{45}, kAskAgain{2}, kTryAgain{2};
 
 bool runs(const Sandbox& sandbox) {
@@ -190,7 +190,7 @@ asio::awaitable<void> Mounts::keep() {
     std::erase_if(told_, [&](const auto& one) { return !sandboxes_.find(one.first); });
     std::erase_if(asked_, [&](const auto& one) { return !sandboxes_.find(one.first); });
     for (const auto& sandbox : sandboxes_.with_mounts()) look_at(sandbox);
-    (void)co_await changed_.wait_for(kLook);
+    (void)co_await changed_.wait_for(kMountLook);
   }
 }
 
@@ -237,7 +237,7 @@ Task<> Mounts::set(std::shared_ptr<Sandbox> sandbox, std::vector<VolumeMount> mo
     // A volume that is just being put away or woken refuses: that passes.
     if (auto failure = first_failure(*sandbox); failure && failure->kind != ErrorKind::conflict && failure->kind != ErrorKind::unavailable)
       co_return fail(*failure);
-    (void)co_await changed_.wait_for(kLook);
+    (void)co_await changed_.wait_for(kMountLook);
   }
   if (auto failure = first_failure(*sandbox)) co_return fail(*failure);
   co_return fail(ErrorKind::unavailable, "volume_not_ready", "the volume was not ready in time", "try again in a moment");

@@ -222,13 +222,13 @@ class Node {
 
   // Recovery has taken back the holds of every sandbox before this begins.
   asio::awaitable<void> collect_garbage() {
-    constexpr std::chrono::milliseconds kLook{5'000};
-    constexpr int kMostIdle = 120;  // looks without anything forgotten; then it is done all the same
+    constexpr std::chrono::milliseconds kGarbageLook{5'000};
+    constexpr int kMostIdleLooks = 120;  // looks without anything forgotten; then it is done all the same
     constexpr int kRetireEvery = 6;
     for (int idle = 0, look = 0; !stopping_; ++idle, ++look) {
-      co_await sleep_for(kLook);
+      co_await sleep_for(kGarbageLook);
       if (!stopping_ && (vault_->has_grown() || look % kRetireEvery == 0)) co_await retire_old();
-      if (stopping_ || (!vault_->has_garbage() && idle < kMostIdle)) continue;
+      if (stopping_ || (!vault_->has_garbage() && idle < kMostIdleLooks)) continue;
       idle = 0;
       auto work = [this]() -> Result<> { return vault_->collect(), Result<>{}; };
       (void)co_await disk_.run(work);

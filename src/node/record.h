@@ -76,6 +76,8 @@ struct SandboxRecord {
 
 bool is_disk_name(std::string_view name);  // of a file with a generation of a sandbox's disk
 
+inline std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
+
 std::string encode_record(const SandboxRecord& record);
 Result<SandboxRecord> decode_record(std::string_view text);  // strict: corrupt/record_unreadable
 

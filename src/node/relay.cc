@@ -18,7 +18,6 @@ using std::chrono::seconds;
 constexpr std::size_t kPiece = 256 << 10;
 constexpr std::size_t kJsonAnswer = 4 << 20;  // a folder of some 15,000 names; the rest by `after`
 constexpr std::size_t kJsonRequest = 64 << 10;
-constexpr std::size_t kErrorAnswer = 64 << 10;
 constexpr milliseconds kJsonLimit = seconds(60);  // removing or listing a large tree takes its time
 constexpr milliseconds kSilence = seconds(30);    // of an agent that should be sending
 

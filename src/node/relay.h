@@ -13,6 +13,8 @@
 
 namespace space::node {
 
+inline constexpr std::size_t kErrorAnswer = 64 << 10;  // of what the agent says beside a status that is not 2xx
+
 // A request target of the agent: a fixed path and parameters out of a list.
 class AgentTarget {
  public:

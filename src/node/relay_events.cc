@@ -18,8 +18,7 @@ using std::chrono::seconds;
 
 constexpr std::size_t kEventLimit = 128 << 10;
 constexpr milliseconds kKeepalive = seconds(10);
-constexpr milliseconds kSilence = seconds(60);
-constexpr std::size_t kErrorAnswer = 64 << 10;
+constexpr milliseconds kEventSilence = seconds(60);
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -59,7 +58,7 @@ Task<> pump(http::Exchange& exchange, std::shared_ptr<Sandbox> sandbox, std::sha
     if (!piece) {
       silent = sandbox->record.state == SandboxState::paused ? milliseconds(0) : silent + kKeepalive;
       if (sandbox->gone || sandbox->removing || sandbox->record.state == SandboxState::ended) co_return fail(vm_gone());
-      if (silent >= kSilence) co_return fail(agent_not_answering(doing, "no sign of life in time"));
+      if (silent >= kEventSilence) co_return fail(agent_not_answering(doing, "no sign of life in time"));
       CO_TRY_VOID(co_await out.keepalive());
       continue;
     }

@@ -150,7 +150,7 @@ Task<> tree(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
-Task<> list(http::Exchange& exchange, RouteParts& parts) {
+Task<> list_checkpoints(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const std::string tenant, tenant_named(exchange));
   CO_TRY(const auto all, co_await read_all(parts, tenant));
   const std::string sandbox = exchange.target().query_value("sandbox").value_or("");
@@ -163,7 +163,7 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
-Task<> get(http::Exchange& exchange, RouteParts& parts) {
+Task<> get_checkpoint(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const std::string tenant, tenant_named(exchange));
   const std::string& id = exchange.param("checkpoint");
   CO_TRY(const auto all, co_await read_all(parts, tenant));
@@ -173,7 +173,7 @@ Task<> get(http::Exchange& exchange, RouteParts& parts) {
   co_return no_such_checkpoint();
 }
 
-Task<> remove(http::Exchange& exchange, RouteParts& parts) {
+Task<> remove_checkpoint(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const std::string tenant, tenant_named(exchange));
   const std::string id = exchange.param("checkpoint");
   if (!is_id(id) || parts.sandboxes.is_used(tenant, id)) co_return no_such_checkpoint();
@@ -187,9 +187,9 @@ Task<> remove(http::Exchange& exchange, RouteParts& parts) {
 
 void add_checkpoint_routes(http::Router& router, RouteParts& parts) {
   router.add("GET", "/v1/tree", [&parts](http::Exchange& e) { return tree(e, parts); });
-  router.add("GET", "/v1/checkpoints", [&parts](http::Exchange& e) { return list(e, parts); });
-  router.add("GET", "/v1/checkpoints/{checkpoint}", [&parts](http::Exchange& e) { return get(e, parts); });
-  router.add("DELETE", "/v1/checkpoints/{checkpoint}", [&parts](http::Exchange& e) { return remove(e, parts); });
+  router.add("GET", "/v1/checkpoints", [&parts](http::Exchange& e) { return list_checkpoints(e, parts); });
+  router.add("GET", "/v1/checkpoints/{checkpoint}", [&parts](http::Exchange& e) { return get_checkpoint(e, parts); });
+  router.add("DELETE", "/v1/checkpoints/{checkpoint}", [&parts](http::Exchange& e) { return remove_checkpoint(e, parts); });
 }
 
 }  // namespace space::node

@@ -96,7 +96,7 @@ json::object token_json(const Sandbox& sandbox, const std::string& session, cons
           {"token_expires_at", rfc3339(token.expires_ms)}};
 }
 
-Task<> create(http::Exchange& exchange, RouteParts& parts) {
+Task<> create_command(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   CO_TRY(const json::object body, co_await read_object(exchange, kCommandLimit));
   CO_TRY(const wire::ProcessSpec spec, read_command(body));
@@ -110,7 +110,7 @@ Task<> create(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 201, std::move(answer));
 }
 
-Task<> list(http::Exchange& exchange, RouteParts& parts) {
+Task<> list_processes(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   CO_TRY(const auto listed, co_await list_processes(parts, sandbox));
   json::array all;
@@ -122,7 +122,7 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
-Task<> get(http::Exchange& exchange, RouteParts& parts) {
+Task<> get_command(http::Exchange& exchange, RouteParts& parts) {
   CO_TRY(const SandboxPtr sandbox, tenant_sandbox(parts.sandboxes, exchange));
   const std::string session = exchange.param("session");
   CO_TRY(const std::uint32_t process, co_await process_of(parts, sandbox, session));
@@ -215,9 +215,9 @@ Task<> kill(http::Exchange& exchange, RouteParts& parts) {
 
 void add_command_routes(http::Router& router, RouteParts& parts) {
   const std::string all = "/v1/sandboxes/{id}/commands", one = all + "/{session}";
-  router.add("POST", all, [&parts](http::Exchange& e) { return create(e, parts); });
-  router.add("GET", all, [&parts](http::Exchange& e) { return list(e, parts); });
-  router.add("GET", one, [&parts](http::Exchange& e) { return get(e, parts); });
+  router.add("POST", all, [&parts](http::Exchange& e) { return create_command(e, parts); });
+  router.add("GET", all, [&parts](http::Exchange& e) { return list_processes(e, parts); });
+  router.add("GET", one, [&parts](http::Exchange& e) { return get_command(e, parts); });
   router.add("DELETE", one, [&parts](http::Exchange& e) { return kill(e, parts); });
   router.add("POST", one + "/token", [&parts](http::Exchange& e) { return renew(e, parts); });
   router.add("GET", one + "/access", [&parts](http::Exchange& e) { return access(e, parts); });

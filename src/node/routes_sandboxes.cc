@@ -71,7 +71,7 @@ Task<> put(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, done_json(done));
 }
 
-Task<> remove(http::Exchange& exchange, RouteParts& parts) {
+Task<> remove_sandbox(http::Exchange& exchange, RouteParts& parts) {
   const std::string id = exchange.param("id");
   std::vector<Span> spans;
   if (is_id(id)) {
@@ -188,7 +188,7 @@ Task<> put_snapshots(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, snapshots_json(done.record));
 }
 
-Task<> list(http::Exchange& exchange, RouteParts& parts) {
+Task<> list_sandboxes(http::Exchange& exchange, RouteParts& parts) {
   json::array all;
   const Instant now = Instant::clock::now();
   for (const auto& sandbox : parts.sandboxes.all()) {
@@ -208,7 +208,7 @@ Task<> list(http::Exchange& exchange, RouteParts& parts) {
   co_return co_await reply_json(exchange, 200, std::move(body));
 }
 
-Task<> get(http::Exchange& exchange, RouteParts& parts) {
+Task<> get_sandbox(http::Exchange& exchange, RouteParts& parts) {
   const auto sandbox = parts.sandboxes.find(exchange.param("id"));
   if (!sandbox) co_return fail(ErrorKind::not_found, "sandbox_not_found", "no such sandbox");
   json::object body = sandbox_json(sandbox->record);
@@ -260,10 +260,10 @@ Task<> reply_json(http::Exchange& exchange, int status, json::value body) {
 }
 
 void add_sandbox_routes(http::Router& router, RouteParts& parts) {
-  router.add("GET", "/v1/sandboxes", [&parts](http::Exchange& e) { return list(e, parts); });
-  router.add("GET", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return get(e, parts); });
+  router.add("GET", "/v1/sandboxes", [&parts](http::Exchange& e) { return list_sandboxes(e, parts); });
+  router.add("GET", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return get_sandbox(e, parts); });
   router.add("PUT", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return put(e, parts); });
-  router.add("DELETE", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return remove(e, parts); });
+  router.add("DELETE", "/v1/sandboxes/{id}", [&parts](http::Exchange& e) { return remove_sandbox(e, parts); });
   constexpr std::pair<const char*, Change> kChanges[] = {{"pause", &Sandboxes::pause},     {"resume", &Sandboxes::resume},
                                                          {"suspend", &Sandboxes::suspend}, {"stop", &Sandboxes::stop},
                                                          {"wake", &Sandboxes::wake},       {"start", &Sandboxes::start}};

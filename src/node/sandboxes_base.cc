@@ -14,8 +14,6 @@
 namespace space::node {
 namespace {
 
-std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
-
 tl::unexpected<Error> unusable(std::string_view why) {
   return fail(ErrorKind::conflict, "saved_state_unusable", fmt::format("the machine that wrote this state is not here any more: {}", why),
               "start the sandbox from its disk; what was in its memory is given up");

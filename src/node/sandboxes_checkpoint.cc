@@ -23,9 +23,7 @@ namespace {
 using namespace asio::experimental::awaitable_operators;
 
 constexpr auto kListLimit = std::chrono::seconds(5);
-constexpr auto kFlushLimit = std::chrono::seconds(1);  // of a checkpoint, whose memory has the rest
-
-std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
+constexpr auto kCheckpointFlush = std::chrono::seconds(1);  // of a checkpoint, whose memory has the rest
 
 Error other_sandbox() {
   return {ErrorKind::conflict, "checkpoint_of_another", "this checkpoint is of another sandbox", "create a sandbox from it"};
@@ -292,7 +290,7 @@ asio::awaitable<void> Sandboxes::note_processes(std::shared_ptr<Sandbox> sandbox
     auto listed = co_await ask_agent(sandbox->machine, sandbox->machine.agent->list(), kListLimit, "list its processes");
     if (listed) sandbox->sessions.reconcile(*listed, mark);
   };
-  auto flushing = parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
+  auto flushing = parts_.machines.flush(sandbox->machine, kCheckpointFlush, spans);
   if (sandbox->sessions.knows_highest()) co_return co_await std::move(flushing);
   auto listing = list();
   co_await (std::move(flushing) && std::move(listing));  // in this order: it takes the connection that there is

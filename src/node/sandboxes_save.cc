@@ -22,8 +22,6 @@ using std::chrono::seconds;
 constexpr milliseconds kStopFlushLimit = seconds(30);    // nothing of it comes back but its disk
 constexpr milliseconds kSuspendFlushLimit = seconds(5);  // its memory is kept; a start instead of a wake should find its files all the same
 
-std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uint64_t{record.size.memory_mib} << 20; }
-
 }  // namespace
 
 Task<std::vector<Fd>> Sandboxes::disk_files(SandboxRecord record, std::filesystem::path folder) {

@@ -13,7 +13,7 @@
 namespace space::node {
 namespace {
 
-constexpr auto kFlushLimit = std::chrono::seconds(5);
+constexpr auto kSnapshotFlush = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   CO_TRY_VOID(next_state(record.state, SandboxEvent::snapshot));
   Spans spans(parts_.clock);
   CO_TRY(const BasePtr base, co_await base_under(sandbox));
-  if (sandbox->machine) co_await parts_.machines.flush(sandbox->machine, kFlushLimit, spans);
+  if (sandbox->machine) co_await parts_.machines.flush(sandbox->machine, kSnapshotFlush, spans);
   CO_TRY_VOID(co_await check_room(record, true));
   if (wanted.automatic && disk_mark(id) == sandbox->snapshot_mark) co_return Done{record, {}};  // it worked, and wrote nothing
   auto order = std::make_shared<Vault::Order>();

@@ -14,10 +14,10 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::chrono::milliseconds kLook{2'000};
+constexpr std::chrono::milliseconds kUseLook{2'000};
 constexpr std::size_t kAnswerBytes = 64 << 20;
 constexpr std::size_t kMostSandboxes = 1'000'000;
-constexpr std::int64_t kMost = INT64_MAX / 2;  // of one counter
+constexpr std::int64_t kMostCount = INT64_MAX / 2;  // of one counter
 
 http::ClientOptions http_options() {
   http::ClientOptions options;
@@ -69,9 +69,9 @@ Result<std::map<std::string, Traffic::Counters>> read_traffic(std::string_view t
       one.ignore_unknown();
       std::string id = one.text("sandbox", 1, 64);
       Traffic::Counters counters;
-      counters.open = one.number("open", 0, kMost);
-      counters.connections = one.number("connections", 0, kMost);
-      counters.bytes = one.number("bytes", 0, kMost);
+      counters.open = one.number("open", 0, kMostCount);
+      counters.connections = one.number("connections", 0, kMostCount);
+      counters.bytes = one.number("bytes", 0, kMostCount);
       TRY_VOID(one.done());
       found.emplace(std::move(id), counters);
     }
@@ -83,7 +83,7 @@ asio::awaitable<void> watch_use(asio::any_io_executor executor, Sandboxes& sandb
   std::optional<http::Client> client;
   if (!gateway.empty()) client.emplace(executor, http::unix_connector(gateway.string()), http_options());
   while (!stopping) {
-    co_await sleep_for(kLook);
+    co_await sleep_for(kUseLook);
     if (stopping || !look_at_work(sandboxes) || !client) continue;
     if (auto looked = co_await look_at_traffic(sandboxes, *client); !looked)
       log::debug("egress.traffic_unknown", {{"error", looked.error()}});

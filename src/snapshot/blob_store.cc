@@ -8,7 +8,7 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::size_t kStepBytes = 1 << 20;
+constexpr std::size_t kCopyBytes = 1 << 20;
 
 tl::unexpected<Error> damaged(const BlobRef& blob) {
   return fail(ErrorKind::corrupt, "blob_corrupt", fmt::format("the blob {} is not what its name says", blob.digest),
@@ -47,7 +47,7 @@ Result<BlobRef> put_bytes(BlobStore& store, Lease& lease, std::string_view bytes
 
 Result<> verify_blob(BlobStore& store, const std::string& tenant, const BlobRef& blob) {
   Sha256Stream hash;
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kStepBytes, blob.bytes));
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBytes, blob.bytes));
   for (std::uint64_t at = 0; at < blob.bytes;) {
     const std::span part(buffer.data(), std::min<std::uint64_t>(buffer.size(), blob.bytes - at));
     TRY_VOID(store.get(tenant, blob, at, part));

@@ -21,7 +21,7 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::size_t kChunkBytes = 1 << 20;
+constexpr std::size_t kImageStep = 1 << 20;
 
 bool is_zero(std::span<const std::byte> page) {
   return page[0] == std::byte{0} && std::memcmp(page.data(), page.data() + 1, page.size() - 1) == 0;
@@ -37,7 +37,7 @@ std::array<std::byte, 8> little_endian(std::uint64_t number) {
 Result<MemoryImage> copy_pages(const Fd& from, std::uint64_t bytes, const Fd& to) {
   MemoryImage image{bytes, 0, {}};
   Sha256Stream hash;
-  std::vector<std::byte> buffer(kChunkBytes);
+  std::vector<std::byte> buffer(kImageStep);
   const auto end = static_cast<off_t>(bytes);
   for (off_t at = 0; at < end;) {
     const off_t data = ::lseek(from.get(), at, SEEK_DATA);
@@ -48,7 +48,7 @@ Result<MemoryImage> copy_pages(const Fd& from, std::uint64_t bytes, const Fd& to
     hole = std::min(hole, end);
     for (at = data / static_cast<off_t>(kPageBytes) * static_cast<off_t>(kPageBytes); at < hole;) {
       const auto start = static_cast<std::uint64_t>(at);
-      const std::size_t length = std::min<std::uint64_t>(kChunkBytes, bytes - start);
+      const std::size_t length = std::min<std::uint64_t>(kImageStep, bytes - start);
       const std::span<std::byte> chunk(buffer.data(), length);
       TRY_VOID(pread_all(from, chunk, start));
       std::size_t run = 0;  // where the current run of non-zero pages began

@@ -16,7 +16,7 @@ namespace space::snapshot {
 namespace {
 
 constexpr std::uint64_t kInMemory = 256 << 20;  // bytes of captured pages that stay out of the file system
-constexpr std::size_t kStepBytes = 1 << 20;
+constexpr std::size_t kStateBytes = 1 << 20;
 constexpr std::size_t kCaptureBytes = 128 << 10;
 constexpr std::size_t kManyLayers = 64, kFewLayers = 32;
 
@@ -186,7 +186,7 @@ Result<StoredMemory> store_memory(BlobStore& store, Lease& lease, const Captured
     }
     return {};
   };
-  std::vector<std::byte> buffer(kStepBytes);
+  std::vector<std::byte> buffer(kStateBytes);
   std::uint64_t at = 0;
   for (const PageRange& range : pages.dirty.ranges) {
     if (range.first + range.count > state.map.pages())

@@ -13,7 +13,7 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::string_view kMagic = "SPCLAYR1";
+constexpr std::string_view kLayerMagic = "SPCLAYR1";
 constexpr std::size_t kChunkEntry = 24;
 constexpr std::size_t kChunkBytes = kChunkPages * kPageBytes;
 constexpr int kLevel = 1;  // zstd: most of what is to be gained, at a speed that does not hold a checkpoint up
@@ -35,7 +35,7 @@ std::size_t chunk_bytes(std::size_t chunk, std::size_t pages) {
 
 // The footer: magic, u32 pages, u32 chunks, u64 offset of the index, u64 checksum of the index, u64 checksum of the footer so far.
 Result<std::uint64_t> layer_index_bytes(std::string_view footer, std::uint64_t blob_bytes) {
-  if (footer.size() != kLayerFooterBytes || !footer.starts_with(kMagic)) return damaged("it has no end");
+  if (footer.size() != kLayerFooterBytes || !footer.starts_with(kLayerMagic)) return damaged("it has no end");
   if (checksum(footer.substr(0, 32)) != get_number<std::uint64_t>(footer, 32)) return damaged("the checksum of its end");
   const std::uint64_t pages = get_number<std::uint32_t>(footer, 8), chunks = get_number<std::uint32_t>(footer, 12);
   const auto offset = get_number<std::uint64_t>(footer, 16);
@@ -119,7 +119,7 @@ Result<LayerRef> LayerWriter::finish() {
     put_number(text, chunk.checksum);
   }
   for (const std::uint32_t page : index_.pages) put_number(text, page);
-  std::string footer(kMagic);
+  std::string footer(kLayerMagic);
   put_number(footer, static_cast<std::uint32_t>(index_.pages.size()));
   put_number(footer, static_cast<std::uint32_t>(index_.chunks.size()));
   put_number(footer, offset_);

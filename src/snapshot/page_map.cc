@@ -8,7 +8,7 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::string_view kMagic = "SPCPMAP1";
+constexpr std::string_view kMapMagic = "SPCPMAP1";
 constexpr std::size_t kHeadBytes = 24, kExtentBytes = 16;
 
 // In a leaf and in the stored form: 0 base, 1 zero, 2 + i layer i; the position in the lower half.
@@ -107,7 +107,7 @@ void PageMap::renumber(const std::vector<std::uint32_t>& new_numbers) {
 
 std::string PageMap::encode() const {
   const auto all = extents();
-  std::string out(kMagic);
+  std::string out(kMapMagic);
   out.reserve(kHeadBytes + all.size() * kExtentBytes);
   put_number(out, pages_);
   put_number(out, static_cast<std::uint64_t>(all.size()));
@@ -127,7 +127,7 @@ Result<PageMap> PageMap::decode(std::string_view bytes, std::uint64_t pages, std
                 "restore the checkpoint from a backup");
   };
   if (pages > kMostPages || layers > kMostLayers) return damaged("its size");
-  if (bytes.size() < kHeadBytes || !bytes.starts_with(kMagic)) return damaged("no page map");
+  if (bytes.size() < kHeadBytes || !bytes.starts_with(kMapMagic)) return damaged("no page map");
   const auto count = get_number<std::uint64_t>(bytes, 16);
   if (get_number<std::uint64_t>(bytes, 8) != pages) return damaged("it is of another memory size");
   if (count > pages || bytes.size() != kHeadBytes + count * kExtentBytes) return damaged("its length");

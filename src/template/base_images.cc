@@ -21,7 +21,7 @@ struct Making {
   Signal changed;
   const std::string release_digest;
   const vmm::Size size;
-  std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+  std::shared_ptr<MakingProgress> progress = std::make_shared<MakingProgress>();
   std::optional<Result<BasePtr>> outcome;
 };
 
@@ -57,7 +57,7 @@ struct BaseImages::State {
   }
 
   static Task<BasePtr> find_or_make(std::shared_ptr<State> self, std::string key, Release release, vmm::Size size,
-                                    std::shared_ptr<Progress> progress) {
+                                    std::shared_ptr<MakingProgress> progress) {
     const std::filesystem::path root = self->root;
     if (!std::exchange(self->swept, true)) {
       auto sweep = [root] { return sweep_interrupted(root); };
@@ -84,7 +84,7 @@ struct BaseImages::State {
   }
 
   static Task<> make(std::shared_ptr<State> self, BaseClaim& claim, const std::string& key, const Release& release, const vmm::Size& size,
-                     std::shared_ptr<Progress> progress) {
+                     std::shared_ptr<MakingProgress> progress) {
     const auto start = std::chrono::steady_clock::now();
     log::info("base.making", {{"key", key}, {"template", label_of(release)}, {"memory_mib", static_cast<std::int64_t>(size.memory_mib)}});
     BaseOrder order{key, release, size, claim.folder()};

@@ -166,14 +166,14 @@ wire::AgentInit first_init() {
 }
 
 // Every step once: preparing, booting, each line of the warm-up, saving, storing.
-void begin(Progress& progress, const char* step) {
+void begin(MakingProgress& progress, const char* step) {
   if (progress.step != "waiting") ++progress.done;
   progress.step = step;
   progress.of = static_cast<unsigned>(std::size(kWarmUp)) + 4;
 }
 
 // Everything between the start of the kernel and the moment to save. Without a machine (sim) there is nothing to warm up.
-Task<> drive(vmm::Vm& vm, bool machine, std::string ready, std::shared_ptr<Progress> progress) {
+Task<> drive(vmm::Vm& vm, bool machine, std::string ready, std::shared_ptr<MakingProgress> progress) {
   auto executor = co_await asio::this_coro::executor;
   wire::AgentClient agent(executor, vm.agent_connector());
   const http::Connector connector = vm.agent_connector();
@@ -227,7 +227,8 @@ asio::awaitable<void> asked(std::shared_ptr<Stop> stop) {
 
 Error node_stopping() { return {ErrorKind::unavailable, "node_stopping", "the node is being stopped", "try again when it is back"}; }
 
-Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::shared_ptr<Stop> stop, std::shared_ptr<Progress> progress) {
+Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder given, std::shared_ptr<Stop> stop,
+                 std::shared_ptr<MakingProgress> progress) {
   using namespace asio::experimental::awaitable_operators;
   auto order = std::make_shared<const BaseOrder>(std::move(given));
   begin(*progress, "preparing");

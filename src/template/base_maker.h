@@ -32,13 +32,14 @@ struct Stop {
 Error node_stopping();
 
 // How far a making has come. For one loop.
-struct Progress {
+struct MakingProgress {
   std::string step = "waiting";
   unsigned done = 0, of = 1;
 };
 
 // Some seconds to a minute; much less after stop.ask(): unavailable/node_stopping. The VM it uses is gone when it returns, whatever
 // happened.
-Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder order, std::shared_ptr<Stop> stop, std::shared_ptr<Progress> progress);
+Task<> make_base(vmm::Driver& driver, BlockingPool& pool, BaseOrder order, std::shared_ptr<Stop> stop,
+                 std::shared_ptr<MakingProgress> progress);
 
 }  // namespace space::tmpl

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kCompressedBytes = 128 << 20;
 constexpr std::uint32_t kKernelBytes = 512 << 20;
-constexpr std::size_t kModuleBytes = 16 << 20;
+constexpr std::size_t kLargestModule = 16 << 20;
 
 tl::unexpected<Error> no_kernel(std::string_view what) {
   return fail(ErrorKind::unsupported, "template_kernel", fmt::format("the kernel package {}", what),
@@ -103,7 +103,7 @@ Result<> unpack_kernel_package(const fs::path& deb, const fs::path& into) {
       TRY_VOID(write_new(into / "vmlinux", elf));
       kernel = true;
     } else if (missing.erase(file) > 0) {
-      TRY(auto module, data.content(kModuleBytes));
+      TRY(auto module, data.content(kLargestModule));
       TRY_VOID(write_new(into / "modules" / file, module));
     }
   }

@@ -21,7 +21,7 @@ namespace space::tmpl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kRecordBytes = 256 << 10;
+constexpr std::size_t kPublishedBytes = 256 << 10;
 constexpr const char* kDisk = "disk.qcow2";
 constexpr std::string_view kStaging = "staging-";
 
@@ -134,9 +134,9 @@ Result<> PublishedStore::sweep() const {
 
 Result<PublishedStore::Tag> PublishedStore::tag(const std::string& name, const std::string& tag) const {
   const auto label = name + ":" + tag;
-  auto text = read_file(tag_file(name, tag), kRecordBytes);
+  auto text = read_file(tag_file(name, tag), kPublishedBytes);
   if (!text) return text.error().kind == ErrorKind::not_found ? unknown(label) : damaged(label, describe(text.error()));
-  auto object = parse_json_object(*text, kRecordBytes);
+  auto object = parse_json_object(*text, kPublishedBytes);
   if (!object) return damaged(label, "its tag is not JSON");
   JsonReader r(*object);
   Tag out;
@@ -157,9 +157,9 @@ Result<Release> PublishedStore::read(const TemplateStore& system, const std::str
 Result<Release> PublishedStore::read_content(const TemplateStore& system, const std::string& name, const std::string& tag_name,
                                              const Tag& record) const {
   const auto label = name + ":" + tag_name;
-  auto text = read_file(content(record.digest) / "release.json", kRecordBytes);
+  auto text = read_file(content(record.digest) / "release.json", kPublishedBytes);
   if (!text) return damaged(label, "content " + record.digest + " has no readable release.json");
-  auto object = parse_json_object(*text, kRecordBytes);
+  auto object = parse_json_object(*text, kPublishedBytes);
   if (!object) return damaged(label, "release.json is not JSON: " + object.error().message);
   Release out;
   JsonReader r(*object);
@@ -226,9 +226,9 @@ Result<std::vector<std::string>> PublishedStore::parents() const {
   auto contents = list_directory(root_ / "content");
   if (!contents) return out;
   for (const auto& folder : *contents) {
-    auto text = read_file(root_ / "content" / folder / "release.json", kRecordBytes);
+    auto text = read_file(root_ / "content" / folder / "release.json", kPublishedBytes);
     if (!text) continue;
-    auto object = parse_json_object(*text, kRecordBytes);
+    auto object = parse_json_object(*text, kPublishedBytes);
     const json::value* parent = object ? object->if_contains("parent") : nullptr;
     if (parent && parent->is_string()) out.emplace_back(parent->get_string());
   }

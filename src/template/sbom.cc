@@ -9,7 +9,7 @@
 namespace space::tmpl {
 namespace {
 
-constexpr std::size_t kLockBytes = 8 << 20, kRecordBytes = 64 << 10;
+constexpr std::size_t kListedBytes = 8 << 20, kReleaseBytes = 64 << 10;
 
 // The purl of a Debian package: the version's '+', '~' and ':' are escaped.
 std::string purl(std::string_view name, std::string_view version, std::string_view architecture) {
@@ -64,9 +64,9 @@ json::object bill_of_materials(const Release& release, const LockFile& lock, con
 }
 
 Result<json::object> bill_of_materials(const Release& release) {
-  TRY(const auto text, read_file(release.rootfs.parent_path() / "lock", kLockBytes));
+  TRY(const auto text, read_file(release.rootfs.parent_path() / "lock", kListedBytes));
   TRY(const auto lock, parse_lock_file(text));
-  TRY(const auto record_text, read_file(release.kernel.parent_path() / "kernel.json", kRecordBytes));
+  TRY(const auto record_text, read_file(release.kernel.parent_path() / "kernel.json", kReleaseBytes));
   TRY(const auto record, parse_json_object(record_text));
   JsonReader r(record);
   KernelPackage kernel;

@@ -15,7 +15,6 @@
 namespace space::vmm {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int kBatch = 4;
 constexpr std::chrono::seconds kConnectLimit{10};
 

@@ -15,11 +15,6 @@ namespace {
 constexpr std::chrono::minutes kMergeLimit{15};  // a large disk on a busy host; some MB take milliseconds
 constexpr std::chrono::milliseconds kFirstLook{5}, kLongestLook{250};
 
-tl::unexpected<Error> odd_answer(std::string_view what) {
-  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
-              "delete the sandbox; its VMM cannot be trusted");
-}
-
 Task<std::vector<DiskNode>> chain_below(QemuAsk ask, std::string top) {
   json::object none;
   CO_TRY(const json::value graph, co_await ask("x-debug-query-block-graph", std::move(none), nullptr));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostMerged = 64;
 
-class Builder {
+class MergeBuilder {
  public:
   Result<QemuLaunch> build(const DiskMerge& merge, Fd control) {
     launch_.argv = {"-nodefaults",
@@ -74,7 +74,7 @@ Result<QemuLaunch> qemu_merge_launch(const DiskMerge& merge, Fd control) {
   if (!is_id(merge.id)) return wrong("the id of the process is not an id");
   if (merge.generations.empty() || merge.generations.size() > kMostMerged) return wrong("1 to 64 generations are merged at a time");
   if (!merge.into || !merge.scratch) return wrong("an image to write to is missing");
-  return Builder().build(merge, std::move(control));
+  return MergeBuilder().build(merge, std::move(control));
 }
 
 }  // namespace space::vmm

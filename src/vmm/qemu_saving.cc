@@ -3,16 +3,10 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "vmm/qmp_message.h"
 
 namespace space::vmm {
-namespace {
-
-tl::unexpected<Error> odd_answer(std::string_view what) {
-  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
-              "delete the sandbox; its VMM cannot be trusted");
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Task<std::int64_t> qemu_add_descriptor(QemuAsk ask, const Fd& file) {
   json::object none;

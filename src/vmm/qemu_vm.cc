@@ -21,7 +21,6 @@
 namespace space::vmm {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 using std::chrono::milliseconds;
 constexpr milliseconds kMigrationLimit{60'000};  // a load takes milliseconds; this is for a host that swaps
 constexpr milliseconds kConsoleLimit{500};

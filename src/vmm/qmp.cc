@@ -15,7 +15,6 @@
 namespace space::vmm {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 constexpr std::ptrdiff_t kMaxAbandoned = 16;

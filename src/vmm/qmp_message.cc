@@ -124,4 +124,9 @@ std::string printable(std::string_view text, std::size_t limit) {
   return out;
 }
 
+tl::unexpected<Error> odd_answer(std::string_view what) {
+  return fail(ErrorKind::unavailable, "qmp_protocol", fmt::format("the VMM's answer has no {}", what),
+              "delete the sandbox; its VMM cannot be trusted");
+}
+
 }  // namespace space::vmm

@@ -49,6 +49,9 @@ class QmpLines {
   bool failed_ = false;
 };
 
+// What an answer that lacks `what` becomes: unavailable/qmp_protocol.
+tl::unexpected<Error> odd_answer(std::string_view what);
+
 // Hostile text made safe to show: printable ASCII and line ends stay, everything else becomes '?'; the last `limit` bytes.
 std::string printable(std::string_view text, std::size_t limit);
 

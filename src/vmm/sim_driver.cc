@@ -17,7 +17,6 @@
 namespace space::vmm {
 namespace {
 
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::seconds kStartLimit{10};
 
 struct SimState {

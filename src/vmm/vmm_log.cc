@@ -10,7 +10,6 @@ namespace {
 constexpr std::size_t kTail = 4 << 10;
 constexpr std::size_t kMaxLine = 500;
 constexpr std::size_t kMaxLogged = 40;  // lines of one VM
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 }  // namespace
 
 std::shared_ptr<VmmLog> VmmLog::follow(asio::any_io_executor executor, std::string vm, Fd pipe) {

@@ -28,9 +28,9 @@ bool clean(std::span<const char> field) {
   return std::all_of(end, field.end(), [](char c) { return c == '\0'; });
 }
 
-class SocketClient final : public EgressClient {
+class EgressSocket final : public EgressClient {
  public:
-  explicit SocketClient(Fd socket) : socket_(std::move(socket)) {}
+  explicit EgressSocket(Fd socket) : socket_(std::move(socket)) {}
 
   Result<> attach(const std::string& sandbox, const std::string& tenant, const std::string& load, const std::vector<Fd>& sockets) override {
     if (sockets.size() != kEgressSockets) return fail(ErrorKind::internal, "bad_count", "a sandbox has three sockets for the gateway");
@@ -117,7 +117,7 @@ Result<EgressRequest> parse_egress_request(std::string_view bytes) {
 
 Result<std::unique_ptr<EgressClient>> EgressClient::connect(const std::string& path) {
   TRY(Fd fd, connect_unix(path, SOCK_SEQPACKET));
-  return std::make_unique<SocketClient>(std::move(fd));
+  return std::make_unique<EgressSocket>(std::move(fd));
 }
 
 }  // namespace space::wire

@@ -26,9 +26,9 @@ struct Answer {
   std::vector<Fd> fds;
 };
 
-class SocketClient final : public WardenClient {
+class WardenSocket final : public WardenClient {
  public:
-  explicit SocketClient(std::string path) : path_(std::move(path)) {}
+  explicit WardenSocket(std::string path) : path_(std::move(path)) {}
 
   // One that is being started again is waited for, for some seconds from when that was first noticed; later calls fail at once.
   Result<> dial_again() {
@@ -222,7 +222,7 @@ class SocketClient final : public WardenClient {
 }  // namespace
 
 Result<std::unique_ptr<WardenClient>> WardenClient::connect(const std::string& socket_path) {
-  auto client = std::make_unique<SocketClient>(socket_path);
+  auto client = std::make_unique<WardenSocket>(socket_path);
   TRY_VOID(client->dial());
   return client;
 }
