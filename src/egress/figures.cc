@@ -39,6 +39,10 @@ void Figures::decided(const json::object& event) {
   if (unreported && unreported->is_bool() && unreported->get_bool()) unreported_ += count;
 }
 
+void Figures::refused(const wire::Refusals& grown) {
+  for (std::size_t i = 0; i < grown.size(); ++i) refused_[i] += std::min(grown[i], kMostAtOnce);
+}
+
 void Figures::counted(const json::object& before, const json::object& now) {
   const std::pair<const char*, std::uint64_t*> sums[] = {{"connections", &connections_},
                                                          {"requests", &requests_},
@@ -75,6 +79,9 @@ std::string Figures::text(const Now& now) const {
   for (const auto& [labels, count] : decisions_)
     out += fmt::format("space_egress_decisions_total{{kind=\"{}\",verdict=\"{}\"}} {}\n", labels.first, labels.second, count);
   line("counter", "space_egress_decisions_unreported_total", unreported_);
+  out += "# TYPE space_egress_packets_refused_total counter\n";
+  for (std::size_t i = 0; i < refused_.size(); ++i)
+    out += fmt::format("space_egress_packets_refused_total{{reason=\"{}\"}} {}\n", wire::kRefusals[i], refused_[i]);
   return out;
 }
 

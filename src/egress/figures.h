@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "wire/refusals.h"
 
 namespace space::egress {
 
@@ -17,6 +18,7 @@ class Figures {
   // An event of the audit log, which stands for `count` decisions; `unreported`: it does not name what they were about. A worker may have
   // been taken over: words that are not known count as "other", and a number that cannot be as one.
   void decided(const json::object& event);
+  void refused(const wire::Refusals& grown);  // before the gateway
   void worker_died() { ++worker_deaths_; }
   // A sandbox's counters as its worker told them before and now; smaller ones are those of a new worker.
   void counted(const json::object& before, const json::object& now);
@@ -30,6 +32,7 @@ class Figures {
   static std::string_view known_kind(std::string_view kind);
   static std::string_view known_verdict(std::string_view verdict);
   std::map<std::pair<std::string_view, std::string_view>, std::uint64_t> decisions_;
+  wire::Refusals refused_{};
   std::uint64_t connections_ = 0, requests_ = 0, denied_ = 0, bytes_up_ = 0, bytes_down_ = 0, unreported_ = 0, worker_deaths_ = 0;
 };
 

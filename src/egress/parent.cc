@@ -319,6 +319,35 @@ asio::awaitable<void> Parent::watch_own_addresses() {
   }
 }
 
+Result<> Parent::refused(const std::string& id, const wire::Refusals& grown) {
+  const ParentSandbox* sandbox = find(id);
+  if (!sandbox) return no_such_sandbox();
+  struct Meaning {
+    std::string_view kind, reason;
+  };
+  static constexpr std::array<Meaning, wire::kRefusals.size()> kMeanings{{
+      {"security", "packets with another sender's address, or of no known kind, were dropped"},
+      {"connection", "nothing but TCP connections and DNS questions leaves a sandbox"},
+      {"limit", "more new TCP connections a second than a sandbox may open"},
+      {"limit", "more TCP connections at once than a sandbox may have"},
+      {"limit", "more DNS questions at once than a sandbox may have"},
+  }};
+  figures_.refused(grown);
+  for (std::size_t i = 0; i < grown.size(); ++i) {
+    if (grown[i] == 0) continue;
+    Event event;
+    event.sandbox = id;
+    event.kind = kMeanings[i].kind;
+    event.verdict = "deny";
+    event.reason = kMeanings[i].reason;
+    event.count = grown[i];
+    json::object body = event.to_json();
+    figures_.decided(body);
+    audit_.append(sandbox->tenant, std::move(body));
+  }
+  return {};
+}
+
 Result<json::object> Parent::state(const std::string& id) const {
   const ParentSandbox* s = find(id);
   if (!s) return no_such_sandbox();

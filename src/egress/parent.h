@@ -15,6 +15,7 @@
 #include "egress/settings.h"
 #include "egress/vault.h"
 #include "egress/worker_process.h"
+#include "wire/refusals.h"
 
 namespace space::egress {
 
@@ -70,6 +71,9 @@ class Parent {
   Task<std::string> certificate(std::string tenant, std::string lineage);  // PEM; made at first use
   Task<> remove_lineage(std::string tenant, std::string lineage);          // conflict/lineage_in_use
   json::array lineages() const;
+
+  // What the rules of its namespace refused since that was told last, in packets: an event for each reason, and a figure. not_found.
+  Result<> refused(const std::string& id, const wire::Refusals& grown);
 
   // From node.
   Task<> attach(std::string id, std::string tenant, std::string load, std::vector<Fd> sockets);

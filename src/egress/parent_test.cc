@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include <gmock/gmock.h>
+
 #include "egress/parent.h"
 #include "egress/testing.h"
 
@@ -108,6 +110,27 @@ TEST(Parent, AWorkersDeathCostsConnectionsAndNothingElse) {
     EXPECT_FALSE(running.parent.state(kSandbox)->at("attached").as_bool());
     EXPECT_TRUE(running.parent.traffic().empty());
     EXPECT_NE(running.audit.after(0), nullptr);
+  });
+}
+
+TEST(Parent, WhatTheRulesRefusedIsAnEventForEachReasonAndAFigure) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    wire::Refusals grown{};
+    grown[static_cast<std::size_t>(wire::Refusal::protocols)] = 7;
+    grown[static_cast<std::size_t>(wire::Refusal::syn_rate)] = 1;
+    EXPECT_EQ(running.parent.refused(kSandbox, grown).error().code, "sandbox_not_found");
+    Settings settings = running.settings(1);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(settings)));
+    EXPECT_TRUE(running.parent.refused(kSandbox, grown));
+    const AuditEntry* first = running.audit.after(0);
+    EXPECT_TRUE(first && first->kind == "connection" && first->tenant == "t1");
+    if (!first) co_return;
+    EXPECT_THAT(first->text, ::testing::HasSubstr("\"count\":7"));
+    const AuditEntry* second = running.audit.after(first->sequence);
+    EXPECT_TRUE(second && second->kind == "limit" && running.audit.after(second->sequence) == nullptr);
+    EXPECT_THAT(running.parent.figures(), ::testing::HasSubstr("space_egress_packets_refused_total{reason=\"protocols\"} 7\n"));
+    EXPECT_THAT(running.parent.figures(), ::testing::HasSubstr("space_egress_decisions_total{kind=\"connection\",verdict=\"deny\"} 7\n"));
   });
 }
 

@@ -24,6 +24,7 @@
 
 #include "base/file.h"
 #include "net/namespace.h"
+#include "net/refusals.h"
 #include "net/route_batch.h"
 #include "net/ruleset.h"
 #include "net/sandbox_net.h"
@@ -249,6 +250,12 @@ class SandboxNetTest : public ::testing::Test {
     return address.text();
   }
 
+  std::uint64_t refused(wire::Refusal reason) const {
+    const auto counts = read_refusals(net_.net_namespace);
+    EXPECT_TRUE(counts) << describe(counts.error());
+    return counts ? (*counts)[static_cast<std::size_t>(reason)] : 0;
+  }
+
   SandboxNet net_;
   std::optional<Guest> guest_;
 };
@@ -256,11 +263,11 @@ class SandboxNetTest : public ::testing::Test {
 TEST(Ruleset, SaysWhatTheDesignSays) {
   const std::string text = ruleset();
   using ::testing::HasSubstr;
-  EXPECT_THAT(text, HasSubstr("ether saddr != 02:5a:ce:00:00:02 drop"));
+  EXPECT_THAT(text, HasSubstr("ether saddr != 02:5a:ce:00:00:02 counter name \"frames\" drop"));
   EXPECT_THAT(text, HasSubstr("ip saddr 10.0.0.2 accept"));
   EXPECT_THAT(text, HasSubstr("th dport 53 redirect to :15053"));
   EXPECT_THAT(text, HasSubstr("meta l4proto tcp redirect to :15001"));
-  EXPECT_THAT(text, HasSubstr("ct count over 1024 reject with tcp reset"));
+  EXPECT_THAT(text, HasSubstr("ct count over 1024 counter name \"connections\" reject with tcp reset"));
   EXPECT_THAT(text, HasSubstr("hook forward priority 0; policy drop;"));
   EXPECT_LT(kMaxConnections, static_cast<unsigned>(kEgressBacklog));
 }
@@ -357,8 +364,13 @@ TEST_F(SandboxNetTest, EverythingElseIsRefusedAtOnceEveryTime) {
       outcome.error = errno;
     return outcome.error;
   };
+  EXPECT_EQ(refused(wire::Refusal::protocols), 60U);
   EXPECT_EQ(ping("10.0.0.1"), 0);
+  EXPECT_EQ(refused(wire::Refusal::protocols), 60U);
   EXPECT_EQ(ping("1.1.1.1"), EHOSTUNREACH);
+  EXPECT_EQ(refused(wire::Refusal::protocols), 61U);
+  for (const auto other : {wire::Refusal::frames, wire::Refusal::syn_rate, wire::Refusal::connections, wire::Refusal::dns_flows})
+    EXPECT_EQ(refused(other), 0U) << wire::kRefusals[static_cast<std::size_t>(other)];
 }
 
 TEST_F(SandboxNetTest, TheHostReachesTheAgentAndNothingElseIsOpenOnItsOwnSide) {
@@ -386,16 +398,21 @@ TEST_F(SandboxNetTest, OtherSourcesGetNothing) {
   const auto gateway = open_gateway();
   EXPECT_EQ(guest_->connect("93.184.216.34", 443).error, 0);
   EXPECT_EQ(guest_->connect("2606:2800:220:1::1", 443).error, 0);
+  EXPECT_EQ(refused(wire::Refusal::frames), 0U);
   guest_->add_address("10.9.9.9", 32);
   guest_->add_address("fd00:5ace::3", 128);
   for (const char* source : {"10.9.9.9", "fd00:5ace::3"}) {
     Address from(source, 0), to(source[0] == '1' ? "93.184.216.34" : "2606:2800:220:1::1", 443);
     Fd fd = guest_->socket(from.storage.ss_family, SOCK_STREAM);
     ASSERT_EQ(::bind(fd.get(), from.raw(), from.length), 0);
+    const std::uint64_t before = refused(wire::Refusal::frames);
     EXPECT_EQ(connect_with(std::move(fd), to, kNothing).error, ETIMEDOUT) << source;
+    EXPECT_GT(refused(wire::Refusal::frames), before) << source;
   }
+  const std::uint64_t before = refused(wire::Refusal::frames);
   guest_->change_mac({0x02, 0x5a, 0xce, 0, 0, 9});
   EXPECT_EQ(guest_->connect("93.184.216.34", 443, kNothing).error, ETIMEDOUT);
+  EXPECT_GT(refused(wire::Refusal::frames), before);
 }
 
 TEST_F(SandboxNetTest, ConnectionsAndTheirRateAreLimitedByResets) {
@@ -418,6 +435,7 @@ TEST_F(SandboxNetTest, ConnectionsAndTheirRateAreLimitedByResets) {
   }
   EXPECT_GT(refused, 0U);
   EXPECT_LE(kept.size(), kMaxConnections);
+  EXPECT_EQ(SandboxNetTest::refused(wire::Refusal::syn_rate) + SandboxNetTest::refused(wire::Refusal::connections), refused);
   // The way in does not count with the guest's own connections.
   const Fd agent = guest_->socket(AF_INET, SOCK_STREAM);
   Address at("0.0.0.0", wire::kAgentPort);

@@ -13,33 +13,42 @@ std::string ruleset() {
   using namespace fmt::literals;
   return fmt::format(
       R"(table netdev guest {{
+  counter frames {{}}
   chain source {{
     type filter hook ingress device "{tap}" priority 0; policy drop;
-    ether saddr != {guest_mac} drop
+    ether saddr != {guest_mac} counter name "frames" drop
     ip saddr {guest} accept
     ip6 saddr {{ {guest6}, {guest_local} }} accept
     arp saddr ether {guest_mac} arp saddr ip {guest} accept
+    ip6 saddr :: drop
+    counter name "frames"
   }}
 }}
 table inet guest {{
+  counter protocols {{}}
+  counter syn_rate {{}}
+  counter connections {{}}
+  counter dns_flows {{}}
   chain early {{
     type filter hook prerouting priority -300; policy accept;
     iifname != "{tap}" accept
-    tcp flags & (fin | syn | rst | ack) == syn limit rate over {syn_rate}/second burst {syn_burst} packets reject with tcp reset
+    tcp flags & (fin | syn | rst | ack) == syn limit rate over {syn_rate}/second burst {syn_burst} packets counter name "syn_rate" reject with tcp reset
     meta l4proto tcp accept
     udp dport 53 accept
     ip daddr {host} icmp type echo-request limit rate 50/second accept
     ip6 daddr {host6} icmpv6 type echo-request limit rate 50/second accept
     icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept
     meta pkttype {{ broadcast, multicast }} drop
-    reject with icmpx admin-prohibited
+    icmp type destination-unreachable drop
+    icmpv6 type destination-unreachable drop
+    counter name "protocols" reject with icmpx admin-prohibited
   }}
   chain limits {{
     type filter hook prerouting priority -150; policy accept;
     iifname != "{tap}" accept
     ct state invalid drop
-    ct state new meta l4proto tcp ct count over {connections} reject with tcp reset
-    ct state new meta l4proto udp ct count over {dns_flows} reject with icmpx admin-prohibited
+    ct state new meta l4proto tcp ct count over {connections} counter name "connections" reject with tcp reset
+    ct state new meta l4proto udp ct count over {dns_flows} counter name "dns_flows" reject with icmpx admin-prohibited
   }}
   chain divert {{
     type nat hook prerouting priority -100; policy accept;

@@ -1,6 +1,7 @@
 // What counts as use of a sandbox that nobody asks for anything.
 #include <gtest/gtest.h>
 
+#include "node/report_refusals.h"
 #include "node/watch_use.h"
 
 namespace space::node {
@@ -52,6 +53,19 @@ TEST(GuestWork, AnotherMachineAndAPauseAreNoWork) {
   EXPECT_TRUE(work.heights().empty()) << "what a checkpoint took while it stood still";
   work.look(5'100, 100, start + seconds(6));
   EXPECT_EQ(work.heights().size(), 1u);
+}
+
+TEST(RefusalCounts, GrowFromWhatWasToldAndNeverTwice) {
+  RefusalCounts counts;
+  EXPECT_EQ(counts.grown("new", {1, 2, 3, 4, 5}), (wire::Refusals{1, 2, 3, 4, 5}));
+  EXPECT_EQ(counts.grown("new", {1, 2, 3, 4, 6}), (wire::Refusals{1, 2, 3, 4, 6})) << "nobody was told yet";
+  counts.told("new", {1, 2, 3, 4, 6});
+  EXPECT_EQ(counts.grown("new", {1, 2, 4, 4, 6}), (wire::Refusals{0, 0, 1, 0, 0}));
+  EXPECT_EQ(counts.grown("new", {0, 0, 0, 0, 7}), (wire::Refusals{0, 0, 0, 0, 1})) << "less than before is nothing new";
+  counts.begin_with("old", {9, 9, 9, 9, 9});
+  EXPECT_EQ(counts.grown("old", {9, 9, 9, 9, 9}), wire::Refusals{});
+  counts.keep_only([](const std::string& vm) { return vm == "new"; });
+  EXPECT_EQ(counts.grown("old", {9, 0, 0, 0, 0}), (wire::Refusals{9, 0, 0, 0, 0})) << "forgotten";
 }
 
 TEST(Traffic, BytesAndWhoWaitsForAnAnswerAreUse) {

@@ -120,6 +120,8 @@ class TestWarden : public wire::WardenClient {
     return {};
   }
 
+  Result<wire::Refusals> refusals(const std::string&) override { return wire::Refusals{}; }
+
   Result<std::vector<wire::VmListing>> list() override {
     std::lock_guard lock(mutex_);
     std::vector<wire::VmListing> all;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/unix_socket.h"
 #include "net/namespace.h"
+#include "net/refusals.h"
 #include "warden/privileges.h"
 #include "warden/userfault_object.h"
 
@@ -102,6 +103,9 @@ Result<Service::Progress> Service::ask(const wire::WardenRequest& request, std::
       return Service::destroy(vm);
     case list:
       Service::list(vm, answer);
+      break;
+    case refusals:
+      result = Service::refusals(vm, answer);
       break;
   }
   if (!result) return fail(result.error());
@@ -310,6 +314,14 @@ Result<Service::Progress> Service::destroy(const std::string& id) {
   if (uid != 0) slots_.give_back(uid);
   log::info("warden.vm_destroyed", {{"vm", id}});
   return Progress::done;
+}
+
+Result<> Service::refusals(const std::string& id, Answer& answer) {
+  TRY_VOID(vms_.need(id));
+  TRY(const Fd inside, net::open_pinned(vms_.pin(id)));
+  TRY(const wire::Refusals counts, net::read_refusals(inside));
+  for (std::size_t i = 0; i < counts.size(); ++i) answer.reply.refused[i] = counts[i];
+  return {};
 }
 
 void Service::list(const std::string& after, Answer& answer) {

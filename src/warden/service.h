@@ -55,6 +55,7 @@ class Service {
   Result<> kill(const std::string& vm);
   Result<Progress> destroy(const std::string& vm);
   void list(const std::string& after, Answer& answer);
+  Result<> refusals(const std::string& id, Answer& answer);
   Result<Vm*> living(const std::string& vm);  // `vm_unknown`, `vmm_ended`
 
   Host host_;

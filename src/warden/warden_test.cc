@@ -318,6 +318,8 @@ TEST_F(WardenTest, HandsOutANetworkAndSocketsInIt) {
   out.sin_addr.s_addr = htonl(0x01010101);
   EXPECT_EQ(::connect(sockets->front().get(), reinterpret_cast<sockaddr*>(&out), sizeof out), -1);
   EXPECT_EQ(errno, ENETUNREACH) << "no route out";
+  EXPECT_EQ(client().refusals(vm).value(), wire::Refusals{});
+  EXPECT_EQ(client().refusals(new_id()).error().code, "vm_unknown");
   EXPECT_TRUE(client().destroy(vm));
   EXPECT_TRUE(client().destroy(vm)) << "again is fine";
   EXPECT_TRUE(client().destroy(new_id())) << "and of what never was";

@@ -145,6 +145,14 @@ class WardenSocket final : public WardenClient {
     return {};
   }
 
+  Result<Refusals> refusals(const std::string& vm) override {
+    TRY(WardenRequest request, about(WardenCall::refusals, vm));
+    TRY(Answer answer, ask(request, {}, 0));
+    Refusals counts;
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = answer.reply.refused[i];
+    return counts;
+  }
+
   Result<std::vector<VmListing>> list() override {
     std::vector<VmListing> all;
     for (;;) {

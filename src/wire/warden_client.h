@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "wire/refusals.h"
 
 namespace space::wire {
 
@@ -79,6 +80,8 @@ class WardenClient {
   virtual Result<> kill(const std::string& vm) = 0;
   // Process, cgroup, namespace, pin: all of it; idempotent. It waits for a VMM that lives, and every other call behind it: kill first.
   virtual Result<> destroy(const std::string& vm) = 0;
+  // What the rules of its namespace have refused so far.
+  virtual Result<Refusals> refusals(const std::string& vm) = 0;
   virtual Result<std::vector<VmListing>> list() = 0;
 };
 

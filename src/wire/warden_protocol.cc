@@ -69,7 +69,7 @@ Result<WardenRequest> parse_warden_request(std::string_view bytes) {
   WardenRequest r;
   std::memcpy(&r, bytes.data(), sizeof r);
   if (r.version != kWardenVersion) return bad("of another version");
-  if (r.call < WardenCall::hello || r.call > WardenCall::kill_vmm) return bad("with an unknown request");
+  if (r.call < WardenCall::hello || r.call > WardenCall::refusals) return bad("with an unknown request");
   TRY_VOID(check_vm(r));
   if (!padded(r.build)) return bad("with bytes behind the build");
   const std::string build = text_of(r.build);

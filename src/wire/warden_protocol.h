@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "wire/refusals.h"
 
 namespace space::wire {
 
-inline constexpr std::uint32_t kWardenVersion = 1;
+inline constexpr std::uint32_t kWardenVersion = 2;
 inline constexpr std::size_t kWardenArgvBytes = 16384;
 inline constexpr std::size_t kWardenMaxArguments = 512;
 inline constexpr std::size_t kWardenListEntries = 64;  // VMs in one answer to `list`
@@ -35,6 +36,7 @@ enum class WardenCall : std::uint32_t {
   list,            // vm: the last id already known, or empty → entries, count, more
   set_cpu_weight,  // count: the weight
   kill_vmm,
+  refusals,  // → refused
 };
 
 // Text fields are filled up with NUL; a full field has none.
@@ -72,6 +74,7 @@ struct [[gnu::packed]] WardenReply {
   char vmm_build[64] = {};
   char vmm_version[48] = {};
   char limits[16] = {};
+  std::uint64_t refused[kRefusals.size()] = {};  // by Refusal
   WardenEntry entries[kWardenListEntries] = {};
 };
 

@@ -39,8 +39,41 @@ for _ in range(5):
     except ConnectionError: print("reset")
 '''
 
+# What the rules of the namespace refuse before the gateway sees anything: QUIC, and frames of another sender.
+REFUSED = r'''
+import socket
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.settimeout(2)
+for _ in range(3):
+    try:
+        udp.connect(("198.18.0.1", 443)); udp.send(b"quic"); udp.recv(10)
+    except OSError: pass
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(("eth0", 0))
+mine, gateway = raw.getsockname()[4], bytes.fromhex("025ace000001")
+for _ in range(5):
+    raw.send(gateway + b"\x02\x5a\xce\x00\x00\x07" + b"\x08\x00" + b"E" * 40)
+'''
+
 
 class Modes(EgressTest):
+    def test_what_the_rules_refuse_is_in_the_log(self):
+        with self.api.create(egress={"policy": {"mode": "none"}}) as quiet, self.api.create(egress={"policy": {"mode": "none"}}) as other:
+            other.write("/home/user/refused.py", REFUSED.encode())
+            self.assertNotEqual(quiet.run("curl -sS -m 5 http://allowed.test/").code, 0)
+            result = other.run("sudo python3 refused.py")
+            self.assertEqual(result.code, 0, result.stderr)
+
+            def told():
+                return {e["kind"]: e for e in self.log(other) if e["verdict"] == "deny" and e["kind"] in ("connection", "security") and "address" not in e}
+
+            self.server.wait_for(lambda: {"connection", "security"} <= told().keys(), 30, "what was refused in the log")
+            time.sleep(6)  # another look, which finds nothing new
+            self.assertEqual({kind: e.get("count", 1) for kind, e in told().items()}, {"connection": 3, "security": 5})
+            self.assertEqual([e for e in self.log(quiet) if e["kind"] != "dns"], [], "what a sandbox is refused is told of nobody else")
+            figures = self.api.call("GET", "/metrics").body.decode()
+            self.assertRegex(figures, r'space_egress_packets_refused_total\{reason="frames"\} [5-9]')
+
     def test_what_monitor_mode_prints_suffices(self):
         use = (f"curl -sS -k -m 30 https://allowed.test/m; curl -sS -m 30 http://b.wild.test/m; curl -sS -m 30 -X PUT -d x http://{self.net.shared}/m; "
                "exec 3<>/dev/tcp/allowed.test/5432; echo raw >&3; head -n1 <&3")
