@@ -67,6 +67,17 @@ build() {
   [[ $preset != release || ! -x $made || $made.cdx.json -nt $made ]] || "$root/scripts/sbom" "$root/build/$preset" >/dev/null || note "there is no bill of materials of this build"
 }
 
+# stop_earlier_build: a server of a build before this one has lost its program to the linker and is stopped, by its process id; sandboxes
+# do not notice that another takes them over. Nothing otherwise.
+stop_earlier_build() {
+  local old
+  old=$(cat "$run_dir/lock" 2>/dev/null || true)
+  [[ $old =~ ^[0-9]+$ && $(readlink "/proc/$old/exe") == "$program (deleted)" ]] || return 0
+  say "stopping the server of the build before (process $old); its sandboxes go on"
+  kill "$old"
+  timeout 60 tail --pid="$old" -f /dev/null || die "process $old does not end" "stop it, and call ./run again"
+}
+
 # end_group PID: ends a process that was started with setsid, and everything that it started.
 end_group() {
   kill -0 "$1" 2>/dev/null || return 0

@@ -46,6 +46,7 @@ class SpaceServer:
         self.data_dir, self.run_dir, self.log = self.folder / "data", self.folder / "run", self.folder / "log"
         self.options = {"pool_ready": 1, "pool_ready_most": 0, "pool_spawned": 0, **options}
         self.process = self.api = self.url = self.contract = None
+        self.command = [BINARY]  # what is started: the program, or another that starts it
         self.mounts = set()  # below its folder, that the test itself made and takes away
 
     def arguments(self):
@@ -62,7 +63,7 @@ class SpaceServer:
 
     def start(self, limit=180):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([BINARY, "serve", *self.arguments()], stdout=subprocess.PIPE, stderr=log, preexec_fn=end_with_parent)
+            self.process = subprocess.Popen([*self.command, "serve", *self.arguments()], stdout=subprocess.PIPE, stderr=log, preexec_fn=end_with_parent)
         timer = threading.Timer(limit, self.process.kill)
         timer.start()
         line = self.process.stdout.readline().decode()

@@ -1,5 +1,7 @@
 """Ways to serve: with TLS on an address for others, without TLS nowhere but on loopback, once per run folder, and without machines for load tests."""
 
+import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -8,7 +10,7 @@ import unittest
 from pathlib import Path
 
 from api_client import Api
-from space_server import BINARY, ServerTest, SpaceServer
+from space_server import BINARY, ROOT, ServerTest, SpaceServer
 
 
 class Refusals(ServerTest):
@@ -55,6 +57,59 @@ class Tls(unittest.TestCase):
                 self.assertIn("certificate", stranger.stderr)
             finally:
                 server.close()
+
+
+class WithoutCgroups(unittest.TestCase):
+    """A host without control groups: in a mount namespace of its own, where none are mounted."""
+
+    def test_it_is_refused_unless_that_was_asked_for(self):
+        server = SpaceServer(pool_ready=0)
+        server.command = ["unshare", "--mount", "sh", "-c", 'umount --recursive --lazy /sys/fs/cgroup && exec "$@"', "sh", BINARY]
+        with self.assertRaises(AssertionError) as refused:
+            server.start()
+        self.assertIn("no_limits", str(refused.exception))
+        self.assertIn("--no-limits", str(refused.exception), "the next step")
+        server.options["no_limits"] = True
+        try:
+            server.start()
+            self.assertEqual(server.api.ok("GET", "/v1/version")["limits"], "none")
+            with server.api.create() as sandbox:
+                self.assertEqual(sandbox.output("echo unlimited"), "unlimited")
+        finally:
+            server.close()
+
+
+class EarlierBuild(unittest.TestCase):
+    """What ./run does with a server whose program was built anew meanwhile (scripts/lib.sh)."""
+
+    def stop_earlier_build(self, server, program):
+        script = 'source "$1/scripts/lib.sh"; program=$2; stop_earlier_build'
+        done = subprocess.run(["bash", "-euc", script, "bash", str(ROOT), str(program)], env={**os.environ, "SPACE_RUN_DIR": str(server.run_dir)}, capture_output=True,
+                              text=True, timeout=90)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_it_is_stopped_and_its_sandboxes_go_on(self):
+        server = SpaceServer(pool_ready=0)
+        program = server.folder / "space"
+        shutil.copy(BINARY, program)
+        server.command = [program]
+        try:
+            server.start()
+            sandbox = server.api.create()
+            sandbox.run("echo kept > /dev/shm/k")
+            self.assertEqual(self.stop_earlier_build(server, program), "", "it runs what was built last")
+            self.assertEqual(self.stop_earlier_build(server, BINARY), "", "somebody else's is left alone")
+            self.assertIsNone(server.process.poll())
+            program.unlink()  # as the linker does it
+            shutil.copy(BINARY, program)
+            self.assertIn(str(server.process.pid), self.stop_earlier_build(server, program))
+            self.assertEqual(server.process.wait(5), 0)
+            server.start_again()
+            self.assertEqual(sandbox.output("cat /dev/shm/k"), "kept")
+            self.assertEqual(self.stop_earlier_build(server, program), "")
+        finally:
+            server.close()
 
 
 class Sim(ServerTest):

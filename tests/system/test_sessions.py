@@ -1,5 +1,8 @@
 """Command sessions: losing a connection loses nothing, and a token opens its own session only."""
 
+import base64
+import hmac
+import json
 import time
 import unittest
 
@@ -88,6 +91,25 @@ class Sessions(SandboxTest):
         self.assertGreater(fresh["token_expires_at"], time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
         with command.attach(key=fresh["token"]) as stream:
             self.assertEqual(list(stream)[-1].kind, "exit")
+
+    def test_a_token_that_is_over_is_refused_by_name_and_another_one_opens(self):
+        # As node would have made it six minutes ago, with its own key (src/node/tokens.h).
+        command = self.sandbox.start("echo late")
+        key = bytes.fromhex((self.server.data_dir / "node" / "token.key").read_text().strip())
+        record = json.loads((self.server.data_dir / "node" / "sandboxes" / self.sandbox.id / "record.json").read_text())
+        session = command.path.split("/")[-1].encode()
+
+        def token(ends_s):
+            body = bytes(16) + int((time.time() + ends_s) * 1000).to_bytes(8, "little")
+            parts = (b"attach", record["tenant"].encode(), self.sandbox.id.encode(), str(record["epoch"]).encode(), session, body)
+            signature = hmac.new(key, b"".join(str(len(part)).encode() + b":" + part for part in parts), "sha256").digest()
+            return "at_" + base64.urlsafe_b64encode(body + signature).decode().rstrip("=")
+
+        self.assertEqual(self.refused(lambda: command.attach(key=token(-60))), (410, "token_expired"))
+        fresh = self.api.ok("POST", f"{command.path}/token", {})["token"]
+        for good in (token(60), fresh):  # the first shows that it is the time alone that was wrong
+            with command.attach(key=good) as stream:
+                self.assertEqual(list(stream)[-1].kind, "exit")
 
     def test_a_wrong_token_is_refused(self):
         command = self.sandbox.start("echo x")
