@@ -1,8 +1,10 @@
 """A server that is brought up to date: what an earlier arrangement of VMM, kernel and agent has saved goes on, or says what remains.
 
-The earlier arrangement is kept for the test: its own copy of the VMM (another build by its digest) and a template store whose initramfs, with the
-agent in it, is another one. SPACE_TEST_OLDER_TEMPLATES names a store of an earlier release to be used in its place."""
+The earlier arrangement: a copy of the VMM that is another build by its digest, and a template store whose guests have the agent of an earlier
+state of this repository (scripts/older-agent). Where the checkout has no such history, it is today's agent in another initramfs.
+SPACE_TEST_OLDER_TEMPLATES names a store of an earlier release to be used in its place."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from api_client import Sandbox
-from space_server import TEMPLATES, ServerTest, SpaceServer
+from space_server import BINARY, ROOT, TEMPLATES, ServerTest, SpaceServer
 
 BUDGET_S = 270
 SLOW = True
@@ -37,14 +39,28 @@ def older_templates(folder):
     for name in ("content", "kernels", "tags"):  # no links to the other store: node may read its own alone
         if subprocess.run(["cp", "-al", Path(TEMPLATES) / name, folder], check=False, stderr=subprocess.DEVNULL).returncode != 0:  # another filesystem
             subprocess.run(["cp", "-a", "--sparse=always", Path(TEMPLATES) / name, folder], check=True)
+    agent = older_agent()
     for version in (Path(TEMPLATES) / "initramfs").iterdir():
         target = folder / "initramfs" / version.name
         target.mkdir(parents=True)
         shutil.copy(os.path.realpath(version / "current"), target / "older.cpio")
-        with open(target / "older.cpio", "ab") as archive:
-            archive.write(b"\0" * 512)  # the kernel skips zeros between archives
+        if agent is None:
+            with open(target / "older.cpio", "ab") as archive:
+                archive.write(b"\0" * 512)  # the kernel skips zeros between archives
         (target / "current").symlink_to("older.cpio")
+    if agent is not None:
+        subprocess.run([BINARY, "template", "build", "base:latest", "--if-absent", "--templates-dir", folder, "--agent", agent], check=True, stdout=subprocess.DEVNULL)
     return folder
+
+
+def older_agent():
+    """None where the history does not reach so far."""
+    built = subprocess.run([ROOT / "scripts" / "older-agent"], capture_output=True, text=True, check=False)
+    if built.returncode == 3:
+        return None
+    if built.returncode != 0:
+        raise AssertionError(built.stderr)
+    return built.stdout.strip()
 
 
 class Upgrade(ServerTest):
@@ -64,6 +80,9 @@ class Upgrade(ServerTest):
         self.server.options["templates_dir"] = TEMPLATES
         self.server.start()
 
+    def agent_of(self, sandbox):
+        return sandbox.output("sudo sha256sum /proc/1/exe").split()[0]
+
     def bases(self):
         return {path.name for path in (self.server.data_dir / "bases").iterdir() if len(path.name) == 64}
 
@@ -78,6 +97,7 @@ class Upgrade(ServerTest):
 
     def test_what_was_saved_before_goes_on_after(self):
         sandbox = self.api.create(env={"A": "1"})
+        old_agent = self.agent_of(sandbox)
         sandbox.run("echo disk > ~/a; sync; echo memory > /dev/shm/m")
         checkpoint = sandbox.change("checkpoint")["checkpoint"]
         sandbox.run("echo later > ~/b; sync")  # what a guest has not flushed is lost with its memory
@@ -86,10 +106,21 @@ class Upgrade(ServerTest):
         begun = time.time()
         self.bring_up_to_date()
         (new_build,) = self.builds() - {old_build}
+        with self.api.create() as other:
+            new_agent = self.agent_of(other)
 
         # Both states load, each on the base and the build that wrote it.
         self.assertEqual(sandbox.change("wake")["state"], "succeeded")
         self.assertEqual(sandbox.output("cat ~/a ~/b /dev/shm/m; echo $A").split(), ["disk", "later", "memory", "1"])
+        self.assertEqual(self.agent_of(sandbox), old_agent, "memory keeps the agent that it was saved with")
+        if (agent := older_agent()) is not None:
+            self.assertEqual(old_agent, hashlib.sha256(Path(agent).read_bytes()).hexdigest())
+            self.assertNotEqual(new_agent, old_agent)
+        sandbox.write("/home/user/c", b"by the old agent")
+        self.assertEqual(sandbox.read("/home/user/c"), b"by the old agent")
+        self.assertEqual(sandbox.change("pause")["state"], "succeeded")
+        self.assertEqual(sandbox.change("wake")["state"], "succeeded")
+        self.assertEqual(sandbox.change("snapshot")["state"], "succeeded")
         self.assertEqual(sandbox.change("checkpoint")["state"], "succeeded")
         with self.api.create(checkpoint=checkpoint, env={"A": "2"}) as child:
             self.assertEqual(child.output("cat ~/a /dev/shm/m; echo $A; ls ~/b 2>/dev/null | wc -l").split(), ["disk", "memory", "2", "0"])
@@ -116,7 +147,8 @@ class Upgrade(ServerTest):
         self.assertEqual((operation["state"], operation["error"]["code"]), ("failed", "saved_state_unusable"))
         self.assertEqual(sandbox.change("start")["state"], "succeeded")
         self.assertEqual(sandbox.output("cat ~/a ~/b; ls /dev/shm | wc -l; echo $A").split(), ["disk", "later", "0", "1"])
-        # From here on it is the new build's, over the disk of its own base.
+        # From here on it is the new build's and the new agent's, over the disk of its own base.
+        self.assertEqual(self.agent_of(sandbox), new_agent)
         self.assertEqual(sandbox.change("suspend")["state"], "succeeded")
         self.assertEqual(sandbox.change("wake")["state"], "succeeded")
         self.assertEqual(sandbox.output("cat ~/a ~/b").split(), ["disk", "later"])
@@ -134,8 +166,6 @@ class Upgrade(ServerTest):
         self.assertIn(new_build, self.builds())
 
     def gc(self):
-        from space_server import BINARY
-
         return [BINARY, "gc", "--dry-run", "--data-dir", self.server.data_dir]
 
 
