@@ -28,6 +28,7 @@ function(space_module NAME)
     add_executable(${NAME}_test ${TESTS})
     target_link_libraries(${NAME}_test PRIVATE space_${NAME} GTest::gmock GTest::gtest_main)
     space_precompile(${NAME}_test)
+    space_unity(${NAME}_test)
     # One ctest entry a module: gtest runs the cases itself, which starts one process instead of hundreds.
     add_test(NAME unit.${NAME} COMMAND ${NAME}_test --gtest_brief=1)
     set_tests_properties(unit.${NAME} PROPERTIES TIMEOUT 300 LABELS unit)

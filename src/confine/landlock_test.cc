@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kNotEntered = 99;
 
-int error_of(long result) { return result >= 0 ? 0 : errno; }
+int errno_of(long result) { return result >= 0 ? 0 : errno; }
 
 class LandlockTest : public ::testing::Test {
  protected:
@@ -53,19 +53,19 @@ class LandlockTest : public ::testing::Test {
 using Both = std::pair<int, int>;
 
 TEST_F(LandlockTest, OnlyWhatIsAllowedIsReached) {
-  EXPECT_EQ(both([&] { return error_of(::open((path("own") / "file").c_str(), O_RDWR | O_TRUNC)); }), Both(0, 0));
-  EXPECT_EQ(both([&] { return error_of(::open((path("own") / "new").c_str(), O_WRONLY | O_CREAT, 0600)); }), Both(0, 0));
-  EXPECT_EQ(both([&] { return error_of(::open((path("closed") / "file").c_str(), O_RDONLY)); }), Both(EACCES, 0));
-  EXPECT_EQ(both([&] { return error_of(::open((path("own") / "../closed/file").c_str(), O_RDONLY)); }), Both(EACCES, 0));
-  EXPECT_EQ(both([&] { return error_of(::open((path("closed") / "new").c_str(), O_WRONLY | O_CREAT, 0600)); }), Both(EACCES, 0));
-  EXPECT_EQ(both([] { return error_of(::open("/etc/passwd", O_RDONLY)); }), Both(EACCES, 0));
-  EXPECT_EQ(both([] { return error_of(::execl("/bin/true", "true", nullptr)); }).first, EACCES);
+  EXPECT_EQ(both([&] { return errno_of(::open((path("own") / "file").c_str(), O_RDWR | O_TRUNC)); }), Both(0, 0));
+  EXPECT_EQ(both([&] { return errno_of(::open((path("own") / "new").c_str(), O_WRONLY | O_CREAT, 0600)); }), Both(0, 0));
+  EXPECT_EQ(both([&] { return errno_of(::open((path("closed") / "file").c_str(), O_RDONLY)); }), Both(EACCES, 0));
+  EXPECT_EQ(both([&] { return errno_of(::open((path("own") / "../closed/file").c_str(), O_RDONLY)); }), Both(EACCES, 0));
+  EXPECT_EQ(both([&] { return errno_of(::open((path("closed") / "new").c_str(), O_WRONLY | O_CREAT, 0600)); }), Both(EACCES, 0));
+  EXPECT_EQ(both([] { return errno_of(::open("/etc/passwd", O_RDONLY)); }), Both(EACCES, 0));
+  EXPECT_EQ(both([] { return errno_of(::execl("/bin/true", "true", nullptr)); }).first, EACCES);
 }
 
 TEST_F(LandlockTest, NamesMoveBetweenAllowedFolders) {
   const auto move = [&](const char* from, const char* to) {
     return [this, from, to] {
-      const int done = error_of(::rename((path(from) / "file").c_str(), (path(to) / "moved").c_str()));
+      const int done = errno_of(::rename((path(from) / "file").c_str(), (path(to) / "moved").c_str()));
       (void)::rename((path(to) / "moved").c_str(), (path(from) / "file").c_str());
       return done;
     };
@@ -81,7 +81,7 @@ TEST_F(LandlockTest, AFileWithoutANameGetsOne) {
               const int file = ::open(path("own").c_str(), O_TMPFILE | O_RDWR, 0600);
               const std::string link = "/proc/self/fd/" + std::to_string(file), name = path("other") / "linked";
               ::unlink(name.c_str());
-              return error_of(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW));
+              return errno_of(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW));
             }),
             Both(0, 0));
 }
@@ -94,7 +94,7 @@ TEST_F(LandlockTest, TcpIsNarrowed) {
       address.sin_family = AF_INET;
       address.sin_port = htons(port);
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      return error_of(call(::socket(AF_INET, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), sizeof address));
+      return errno_of(call(::socket(AF_INET, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), sizeof address));
     };
   };
   EXPECT_EQ(both(on_loopback(::bind, 0)), Both(EACCES, 0));
@@ -106,8 +106,8 @@ TEST_F(LandlockTest, TcpIsNarrowed) {
 
 TEST_F(LandlockTest, NobodyOutsideIsSignalled) {
   if (landlock_version() < 6) GTEST_SKIP() << "Linux 6.12 and later";
-  EXPECT_EQ(both([] { return error_of(::kill(::getppid(), 0)); }), Both(EPERM, 0));
-  EXPECT_EQ(both([] { return error_of(::kill(::getpid(), 0)); }), Both(0, 0));
+  EXPECT_EQ(both([] { return errno_of(::kill(::getppid(), 0)); }), Both(EPERM, 0));
+  EXPECT_EQ(both([] { return errno_of(::kill(::getpid(), 0)); }), Both(0, 0));
 }
 
 TEST_F(LandlockTest, APathThatMustBeThereIs) {

@@ -10,7 +10,7 @@ namespace {
 using test::Gateway;
 using test::run;
 
-constexpr const char* kHttps = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT]}]})";
+constexpr const char* kReadRule = R"({"mode":"allowlist","rules":[{"name":"a.example.com","protocol":"https","ports":[PORT]}]})";
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 std::vector<nghttp2_nv> views(const Fields& fields) {
@@ -159,7 +159,7 @@ TEST(Http2, ChecksEachStreamAndCarriesTrailers) {
     Gateway gateway(executor);
     gateway.upstream(echo(), "a.example.com", "h2");
     gateway.credentials.set("key", Secret(std::string_view("s3cr3t-value-1234")));
-    gateway.set(kHttps, R"([{"credential":"key","name":"a.example.com","port":PORT,"paths":["/v1"],"bearer":true}])");
+    gateway.set(kReadRule, R"([{"credential":"key","name":"a.example.com","port":PORT,"paths":["/v1"],"bearer":true}])");
     auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
     EXPECT_TRUE(guest);
     if (!guest) co_return;
@@ -200,7 +200,7 @@ TEST(Http2, WhatIsRefusedOnAConnectionIsNotCountedAsSentOut) {
   run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     Gateway gateway(executor);
     gateway.upstream(echo(), "a.example.com", "h2");
-    gateway.set(kHttps);
+    gateway.set(kReadRule);
     auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
     EXPECT_TRUE(guest);
     if (!guest) co_return;
@@ -260,7 +260,7 @@ TEST(Http2, FindsASecretInACompressedAnswerToo) {
     };
     gateway.upstream(compress, "a.example.com", "h2");
     gateway.credentials.set("key", Secret(std::string_view(secret)));
-    gateway.set(kHttps, R"([{"credential":"key","name":"a.example.com","port":PORT,"paths":["/v1"],"bearer":true}])");
+    gateway.set(kReadRule, R"([{"credential":"key","name":"a.example.com","port":PORT,"paths":["/v1"],"bearer":true}])");
     auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
     EXPECT_TRUE(guest);
     if (!guest) co_return;
@@ -292,7 +292,7 @@ TEST(Http2, TakesNoAnswerWhoseHeadGrowsWithoutEnd) {
       co_await peer.drive(never);
     };
     gateway.upstream(repeats, "a.example.com", "h2");
-    gateway.set(kHttps);
+    gateway.set(kReadRule);
     auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
     EXPECT_TRUE(guest);
     if (!guest) co_return;
@@ -325,7 +325,7 @@ TEST(Http2, CutsAStreamThatANewPolicyForbidsAndServesOthers) {
       co_await peer.drive(never);
     };
     gateway.upstream(hang, "a.example.com", "h2");
-    gateway.set(kHttps);
+    gateway.set(kReadRule);
     auto guest = co_await gateway.dial_tls("a.example.com", "", "h2");
     EXPECT_TRUE(guest);
     if (!guest) co_return;

@@ -1,11 +1,13 @@
 #include "egress/parent.h"
 
 #include <fmt/format.h>
+#include <array>
 #include <ifaddrs.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "egress/event.h"
 #include "egress/resolver.h"
 #include "egress/socket_address.h"
 

@@ -64,7 +64,7 @@ Result<wire::Refusals> read_here() {
   question.header.nlmsg_len = sizeof question;
   question.header.nlmsg_type = (NFNL_SUBSYS_NFTABLES << 8) | NFT_MSG_GETOBJ;
   question.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  question.generic.nfgen_family = NFPROTO_UNSPEC;  // both tables
+  question.generic.nfgen_family = AF_UNSPEC;  // both tables
   question.generic.version = NFNETLINK_V0;
   question.type_header = {NLA_HDRLEN + sizeof question.type, NFTA_OBJ_TYPE};
   question.type = htonl(NFT_OBJECT_COUNTER);

@@ -13,7 +13,7 @@ namespace space::tmpl {
 namespace {
 
 // An ELF program of one segment, followed by what stands for symbols.
-std::string program(std::uint32_t type = PT_LOAD) {
+std::string elf_program(std::uint32_t type = PT_LOAD) {
   Elf64_Ehdr header{};
   std::memcpy(header.e_ident, ELFMAG, SELFMAG);
   header.e_ident[EI_CLASS] = ELFCLASS64;
@@ -61,7 +61,7 @@ TEST(CpioTest, SameFilesSameBytes) {
 }
 
 TEST(LoadablePartTest, SegmentsStayAndSymbolsGo) {
-  const auto part = loadable_part(program());
+  const auto part = loadable_part(elf_program());
   ASSERT_TRUE(part) << describe(part.error());
   EXPECT_EQ(part->size(), 300U);
   Elf64_Ehdr header;
@@ -71,20 +71,20 @@ TEST(LoadablePartTest, SegmentsStayAndSymbolsGo) {
 }
 
 TEST(LoadablePartTest, WhatTheKernelCouldNotRunIsRefused) {
-  auto cut = program();
+  auto cut = elf_program();
   cut.resize(250);
-  auto wild = program();
+  auto wild = elf_program();
   const std::uint64_t far = ~std::uint64_t{0};
   std::memcpy(wild.data() + sizeof(Elf64_Ehdr) + offsetof(Elf64_Phdr, p_offset), &far, sizeof far);
-  auto table = program();
+  auto table = elf_program();
   std::memcpy(table.data() + offsetof(Elf64_Ehdr, e_phoff), &far, sizeof far);
-  for (const auto& bytes : {std::string("#!/bin/sh\n"), std::string(), cut, wild, table, program(PT_INTERP)})
+  for (const auto& bytes : {std::string("#!/bin/sh\n"), std::string(), cut, wild, table, elf_program(PT_INTERP)})
     EXPECT_EQ(loadable_part(bytes).error().code, "agent_program");
 }
 
 TEST(InitramfsTest, HoldsTheAgentAndTheModulesOfTheOrder) {
   const auto dir = *TempDir::make(std::filesystem::temp_directory_path(), "space-initramfs-");
-  std::ofstream(dir.path() / "agent") << program();
+  std::ofstream(dir.path() / "agent") << elf_program();
   std::ofstream(dir.path() / "order") << "one.ko\n";
   std::ofstream(dir.path() / "one.ko") << "module";
   const auto made = make_initramfs(dir.path() / "agent", dir.path());
