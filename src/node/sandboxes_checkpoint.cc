@@ -446,6 +446,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.checkpoint = record.origin = checkpoint;
   // Its own settings go before those of its parent.
   record.env.insert(from->record.env.begin(), from->record.env.end());
+  if (!request.env.empty()) CO_TRY_VOID(check_variables(record.env));
   if (!boots) sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
 
   const std::string vm = new_id();

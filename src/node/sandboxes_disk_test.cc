@@ -438,6 +438,38 @@ TEST_F(SandboxesDisk, AnAutomaticSnapshotOfADiskThatWasNotWrittenToIsNone) {
   });
 }
 
+// A child's is added to its parent's, from one generation to the next; a record with more than can be read is lost with the next start.
+TEST_F(SandboxesDisk, TheEnvironmentsOfAFamilyDoNotGrowWithoutEnd) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    CreateRequest request = w.request();
+    request.checkpoint = disk.last;
+    request.env.clear();
+    for (int i = 0; i < 256; ++i) request.env["V" + std::to_string(i)] = "v";
+    const auto refused = co_await w.sandboxes->create(request);
+    EXPECT_EQ(refused ? "" : refused.error().code, "invalid_field");
+    EXPECT_FALSE(w.sandboxes->find(request.id));
+    EXPECT_EQ(w.folders(), 1u);
+    request.id = new_id();
+    request.env.erase("V255");
+    const auto made = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(made) << describe(made.error());
+    EXPECT_TRUE(made && made->record.env.size() == 256 && made->record.env.contains("A"));
+    // A fork that adds nothing has what there is, however much an earlier version took.
+    SandboxRecord& parent = w.sandboxes->find(disk.id)->record;
+    for (int i = 0; i < 300; ++i) parent.env["P" + std::to_string(i)] = "p";
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot());
+    request.id = new_id();
+    request.checkpoint = disk.last;
+    request.env.clear();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+  });
+}
+
 TEST_F(SandboxesDisk, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);
