@@ -223,6 +223,24 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   EXPECT_TRUE(fake_.boxes.contains(kept));
 }
 
+TEST_F(EngineTest, WhatCannotBeTakenAwayHoldsUpNothingElse) {
+  fake_.fail_with = Error{ErrorKind::internal, "no_vm", "none", ""};
+  const Accepted failed = create();
+  EXPECT_EQ(wait(failed.operation.id).state, OperationState::failed);
+  fake_.fail_with.reset();
+  const std::string lost = running();
+  kill();
+  fake_.boxes.erase(lost);
+  fake_.boxes[failed.sandbox.id] = {"default", "stuck", "x", {}};
+  fake_.boxes["unknown0123456789abcdefgh"] = {"default", "running", "x", {}};
+  begin();
+  EXPECT_TRUE(eventually([&] { return state(lost) == SandboxState::ended && !gone("unknown0123456789abcdefgh"); }));
+  EXPECT_TRUE(eventually([&] { return engine().reconciled(); })) << "time limits wait for it";
+  EXPECT_TRUE(fake_.boxes.contains(failed.sandbox.id));
+  fake_.boxes[failed.sandbox.id].state = "running";
+  EXPECT_TRUE(eventually([&] { return !fake_.boxes.contains(failed.sandbox.id); })) << "it is tried again";
+}
+
 TEST_F(EngineTest, WhatEndedBesideAnOperationIsFoundBehindIt) {
   options_.reconcile_every = std::chrono::hours(1);
   restart();

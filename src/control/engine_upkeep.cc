@@ -218,9 +218,15 @@ Task<> Engine::reconcile() {
   CO_TRY(auto kept, co_await store_.kept_settings(""));
 
   std::unordered_map<std::string, bool> there;
+  std::optional<Error> unsettled;  // of the first; those behind it have nothing to do with it
   for (const NodeSandbox& sandbox : inventory) {
     there.emplace(sandbox.id, true);
-    CO_TRY_VOID(co_await settle(sandbox, before, now));
+    if (auto settled = co_await settle(sandbox, before, now); !settled) {
+      if (!node_.reachable()) co_return settled;
+      log::warn("reconcile.not_settled", {{"sandbox", sandbox.id}, {"error", settled.error()}});
+      if (!unsettled) unsettled = std::move(settled).error();
+      continue;
+    }
     const auto ours = now.find(sandbox.id);
     const auto text = kept.find(sandbox.id);
     if (ours == now.end() || ours->second.busy || text == kept.end()) continue;
@@ -238,6 +244,7 @@ Task<> Engine::reconcile() {
     const bool settled = earlier != before.end() && !earlier->second.busy && earlier->second.state == owned.state;
     if (settled && can_move(owned.state, SandboxState::ended) && !there.contains(id)) co_await ended_by_itself(id, "lost");
   }
+  if (unsettled) co_return fail(std::move(*unsettled));
   co_return Result<>();
 }
 
@@ -269,10 +276,13 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
   co_return Result<>();
 }
 
+// One that cannot be taken away, as by a VMM that hangs, is tried again by each reconciliation. It holds up no other, nor what waits for
+// the first of them: time limits.
 Task<> Engine::take_away_orphan(const NodeSandbox& there) {
   log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
   auto removed = co_await node_.remove(there.id, new_id());
-  if (!removed) co_return tl::unexpected(removed.error());
+  if (!removed && !node_.reachable()) co_return tl::unexpected(removed.error());
+  if (!removed) log::warn("reconcile.orphan_remains", {{"sandbox", there.id}, {"error", removed.error()}});
   co_return Result<>();
 }
 
