@@ -184,9 +184,9 @@ asio::awaitable<void> Engine::reconcile_loop() {
     const auto rung = reconciles_.rung;
     if (node_.reachable()) {
       auto done = co_await reconcile();
+      if (done && !reconciled_ && took_up_) done = co_await begin_limits_anew();
       if (!done) log::warn("reconcile.failed", {{"error", done.error()}});
       if (done && !reconciled_) {
-        if (took_up_) co_await begin_limits_anew();
         reconciled_ = true;
         deadlines_.ring();
         stopped_.signal.notify_all();
@@ -313,16 +313,23 @@ Task<> Engine::adopt(const NodeSandbox& there) {
   co_return Result<>();
 }
 
-// The database is older than what node has: it does not know of ends that were moved since, and what it takes for due may not be.
-asio::awaitable<void> Engine::begin_limits_anew() {
+// The database is older than what node has: it does not know of ends that were moved since, and what it takes for due may not be. Nor
+// may what it takes for due in a moment.
+Task<> Engine::begin_limits_anew() {
   const std::int64_t now_ms = clock_.wall_ms();
-  const auto due = co_await store_.due_sandboxes(now_ms);
-  if (!due) co_return;
-  for (const Sandbox& sandbox : *due) {
-    const std::int64_t ends_ms = now_ms + std::max(sandbox.time_limit_s * 1000, kLeastAnewMs);
-    auto moved = co_await store_.set_deadline(sandbox.tenant, sandbox.id, ends_ms, true);
-    if (moved) log::warn("reconcile.limit_begins_anew", {{"sandbox", sandbox.id}, {"tenant", sandbox.tenant}});
+  for (bool moved = true; moved;) {  // the store gives so many at a time
+    moved = false;
+    CO_TRY(const auto due, co_await store_.due_sandboxes(now_ms + kLeastAnewMs - 1));
+    for (const Sandbox& sandbox : due) {
+      const std::int64_t ends_ms = now_ms + std::max(sandbox.time_limit_s * 1000, kLeastAnewMs);
+      const auto done = co_await store_.set_deadline(sandbox.tenant, sandbox.id, ends_ms, true);
+      if (!done && done.error().kind != ErrorKind::not_found && done.error().kind != ErrorKind::conflict) co_return fail(done.error());
+      if (!done) continue;  // it went, or went to rest, meanwhile
+      moved = true;
+      log::warn("reconcile.limit_begins_anew", {{"sandbox", sandbox.id}, {"tenant", sandbox.tenant}});
+    }
   }
+  co_return Result<>();
 }
 
 // Nothing goes for its age before node was asked what there is: an older database calls things over that were started again.
