@@ -84,34 +84,41 @@ Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int6
 
 // Not before node was asked what there is.
 asio::awaitable<void> Engine::watch_deadlines() {
-  constexpr std::int64_t kLongest = 3600'000;
+  constexpr std::int64_t kSoonest = 20, kStillDue = 250, kLongest = 3600'000;
   Backoff again(clock_);
   while (!stopping_ && !reconciled_) (void)co_await deadlines_.signal.wait_for(milliseconds(1'000));
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
+    bool remain = !due;
     if (due) {
       std::unordered_set<std::string> ids;
       for (const Sandbox& sandbox : *due) ids.insert(sandbox.id);
       again.keep_only(ids);
       for (const Sandbox& sandbox : *due) {
-        if (co_await spared(sandbox)) continue;
+        const bool kept = co_await spared(sandbox);
+        remain = remain || kept || sandbox.rest.suspend_at_limit;
+        if (kept) continue;
         if (sandbox.rest.suspend_at_limit) {
           if (!again.begin(sandbox.id)) continue;
           auto rested = co_await rest_for(sandbox, OperationKind::suspend, "time_limit");
           if (!rested) log::warn("sandbox.not_suspended_in_time", {{"sandbox", sandbox.id}, {"error", rested.error()}});
           continue;
         }
-        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
+        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed) {
           log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
+          remain = true;
+        }
       }
     }
     const auto next = co_await store_.next_deadline();
     if (stopping_) co_return;
     if (rung != deadlines_.rung) continue;
-    // Never under 20 ms: a sandbox that could not be deleted stays due. The wall clock may jump, so look at least hourly.
-    const std::int64_t left =
-        next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
+    // What is suspended, or could not be deleted, stays due: that is looked at again after a moment, and not without a pause. The wall
+    // clock may jump, so look at least hourly.
+    const std::int64_t left = next && *next > 0
+                                  ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), remain ? kStillDue : kSoonest, kLongest)
+                                  : (next ? kLongest : 1'000);
     (void)co_await deadlines_.signal.wait_for(milliseconds(left));
   }
 }
