@@ -496,6 +496,38 @@ TEST_F(SandboxesDisk, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
   });
 }
 
+TEST_F(SandboxesDisk, WhileADiskIsReadTheRecordsOfOthersAreWritten) {
+  run([](World& w) -> asio::awaitable<void> {
+    using Clock = std::chrono::steady_clock;
+    DiskLife disk(w);
+    co_await disk.begin();
+    std::filesystem::resize_file(w.records.folder(disk.id) / disk.record().disks.back(), 512 << 20);
+    EXPECT_TRUE(co_await disk.snapshot());
+    w.sandboxes.reset();
+    w.vault.reset();
+    w.vault = vault_in(w.dir.path());  // another process, which has not written the layer itself
+    w.restart();
+    const CreateRequest other = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(other));
+    int made = 0;
+    for (int i = 0; i < 2; ++i) {  // as many as the disk has threads here
+      CreateRequest request = w.request();
+      request.checkpoint = disk.last;
+      spawn(w.executor, [](World& world, CreateRequest wanted, int& count) -> asio::awaitable<void> {
+        EXPECT_TRUE(co_await world.sandboxes->create(std::move(wanted)));
+        ++count;
+      }(w, request, made));
+    }
+    co_await sleep_for(std::chrono::milliseconds(30));
+    const auto asked = Clock::now();
+    EXPECT_TRUE(co_await w.sandboxes->set_snapshots(other.id, 60, 5));
+    const auto stored = Clock::now() - asked;
+    EXPECT_EQ(made, 0);
+    co_await until([&] { return made == 2; });
+    EXPECT_LT(stored * 2, Clock::now() - asked);
+  });
+}
+
 TEST_F(SandboxesDisk, ARestoreToASnapshotBootsFromItsDisk) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);
