@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "snapshot/test_store.h"
 
 namespace space::snapshot {
