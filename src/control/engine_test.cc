@@ -223,6 +223,16 @@ TEST_F(EngineTest, WhatHappenedWhileNobodyListenedIsFound) {
   EXPECT_TRUE(fake_.boxes.contains(kept));
 }
 
+TEST_F(EngineTest, ACreateIsMadeAsItWasAskedForOrNotAtAll) {
+  Sandbox box = sandbox();
+  Operation large = operation(OperationKind::create, box.id);
+  const json::object request{{"checkpoint", new_id()}, {"env", json::object{{"A", std::string(1 << 20, 'a')}}}};
+  large.request = json::serialize(request);
+  const Operation done = wait(must(engine().create(box, large, std::nullopt)).operation.id);
+  EXPECT_EQ(done.state, OperationState::failed) << "the fake node takes a megabyte";
+  EXPECT_EQ(fake_.count("PUT"), 0u) << "nor is one made without its checkpoint";
+}
+
 TEST_F(EngineTest, WhatCannotBeTakenAwayHoldsUpNothingElse) {
   fake_.fail_with = Error{ErrorKind::internal, "no_vm", "none", ""};
   const Accepted failed = create();
