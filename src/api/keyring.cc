@@ -76,11 +76,14 @@ Task<control::Key> KeyRing::authenticate(std::string secret, control::Scope need
   // Looking up the hash tells an observer of time nothing about the key: hashes of guesses are spread evenly.
   if (const auto found = known_.find(hash); found != known_.end() && equal_constant_time(found->second.hash, hash))
     co_return usable(found->second, needed, clock_.wall_ms());
+  const std::uint64_t before = revocations_;
   auto key = co_await store_.find_key_by_hash(hash);
   if (!key && key.error().kind != ErrorKind::not_found) co_return tl::unexpected(key.error());
   if (!key || !equal_constant_time(key->hash, hash)) co_return refuse("key_unknown", "this API key is not known here");
-  if (known_.size() >= kMostKnown) known_.clear();
-  known_.insert_or_assign(hash, *key);
+  if (before == revocations_) {  // else it may have been revoked since it was read
+    if (known_.size() >= kMostKnown) known_.clear();
+    known_.insert_or_assign(hash, *key);
+  }
   co_return usable(*key, needed, clock_.wall_ms());
 }
 
@@ -105,6 +108,7 @@ Task<NewKey> KeyRing::create(std::string tenant, std::string name, control::Scop
 
 Task<control::Key> KeyRing::revoke(std::string tenant, std::string id) {
   CO_TRY(control::Key key, co_await store_.revoke_key(std::move(tenant), std::move(id)));
+  ++revocations_;
   known_.erase(key.hash);
   co_return key;
 }

@@ -41,6 +41,7 @@ class KeyRing {
   control::Store& store_;
   const Clock& clock_;
   std::unordered_map<std::string, control::Key> known_;  // by hash
+  std::uint64_t revocations_ = 0;                        // so far
 };
 
 bool looks_like_key(std::string_view secret);

@@ -105,7 +105,7 @@ class Engine {
   asio::awaitable<bool> spared(Sandbox sandbox);
   asio::awaitable<void> watch_idle();
   asio::awaitable<void> reconcile_loop();
-  asio::awaitable<void> begin_limits_anew();
+  Task<> begin_limits_anew();
   asio::awaitable<void> prune_loop();
   Task<> reconcile();
   Task<> settle(const NodeSandbox& there, const std::unordered_map<std::string, Owned>& before,

@@ -25,6 +25,19 @@ TEST_F(EngineRestTest, TimeLimitsDelete) {
   EXPECT_NE(deleted->data.find("time_limit"), std::string::npos);
 }
 
+TEST_F(EngineRestTest, WhatStaysDueIsNotLookedAtWithoutAPause) {
+  int asked = 0;
+  engine().on_deadline([&](Sandbox) -> Task<bool> {
+    ++asked;
+    co_return true;
+  });
+  wait(create(1).operation.id);
+  ASSERT_TRUE(eventually([&] { return asked > 0; }));
+  spin(milliseconds(1'000));
+  EXPECT_GT(asked, 1);
+  EXPECT_LE(asked, 8) << "every quarter of a second";
+}
+
 TEST_F(EngineRestTest, PausesDoNotStretchATimeLimit) {
   const Accepted accepted = create(2);
   wait(accepted.operation.id);

@@ -84,34 +84,41 @@ Task<Sandbox> Engine::set_deadline(std::string tenant, std::string id, std::int6
 
 // Not before node was asked what there is.
 asio::awaitable<void> Engine::watch_deadlines() {
-  constexpr std::int64_t kLongest = 3600'000;
+  constexpr std::int64_t kSoonest = 20, kStillDue = 250, kLongest = 3600'000;
   Backoff again(clock_);
   while (!stopping_ && !reconciled_) (void)co_await deadlines_.signal.wait_for(milliseconds(1'000));
   while (!stopping_) {
     const auto rung = deadlines_.rung;
     auto due = co_await store_.due_sandboxes(clock_.wall_ms());
+    bool remain = !due;
     if (due) {
       std::unordered_set<std::string> ids;
       for (const Sandbox& sandbox : *due) ids.insert(sandbox.id);
       again.keep_only(ids);
       for (const Sandbox& sandbox : *due) {
-        if (co_await spared(sandbox)) continue;
+        const bool kept = co_await spared(sandbox);
+        remain = remain || kept || sandbox.rest.suspend_at_limit;
+        if (kept) continue;
         if (sandbox.rest.suspend_at_limit) {
           if (!again.begin(sandbox.id)) continue;
           auto rested = co_await rest_for(sandbox, OperationKind::suspend, "time_limit");
           if (!rested) log::warn("sandbox.not_suspended_in_time", {{"sandbox", sandbox.id}, {"error", rested.error()}});
           continue;
         }
-        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed)
+        if (auto removed = co_await remove_for(sandbox.tenant, sandbox.id, "time_limit"); !removed) {
           log::error("sandbox.not_deleted_in_time", {{"sandbox", sandbox.id}, {"error", removed.error()}});
+          remain = true;
+        }
       }
     }
     const auto next = co_await store_.next_deadline();
     if (stopping_) co_return;
     if (rung != deadlines_.rung) continue;
-    // Never under 20 ms: a sandbox that could not be deleted stays due. The wall clock may jump, so look at least hourly.
-    const std::int64_t left =
-        next && *next > 0 ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), 20, kLongest) : (next ? kLongest : 1'000);
+    // What is suspended, or could not be deleted, stays due: that is looked at again after a moment, and not without a pause. The wall
+    // clock may jump, so look at least hourly.
+    const std::int64_t left = next && *next > 0
+                                  ? std::clamp<std::int64_t>(*next - clock_.wall_ms(), remain ? kStillDue : kSoonest, kLongest)
+                                  : (next ? kLongest : 1'000);
     (void)co_await deadlines_.signal.wait_for(milliseconds(left));
   }
 }
@@ -184,9 +191,9 @@ asio::awaitable<void> Engine::reconcile_loop() {
     const auto rung = reconciles_.rung;
     if (node_.reachable()) {
       auto done = co_await reconcile();
+      if (done && !reconciled_ && took_up_) done = co_await begin_limits_anew();
       if (!done) log::warn("reconcile.failed", {{"error", done.error()}});
       if (done && !reconciled_) {
-        if (took_up_) co_await begin_limits_anew();
         reconciled_ = true;
         deadlines_.ring();
         stopped_.signal.notify_all();
@@ -218,9 +225,15 @@ Task<> Engine::reconcile() {
   CO_TRY(auto kept, co_await store_.kept_settings(""));
 
   std::unordered_map<std::string, bool> there;
+  std::optional<Error> unsettled;  // of the first; those behind it have nothing to do with it
   for (const NodeSandbox& sandbox : inventory) {
     there.emplace(sandbox.id, true);
-    CO_TRY_VOID(co_await settle(sandbox, before, now));
+    if (auto settled = co_await settle(sandbox, before, now); !settled) {
+      if (!node_.reachable()) co_return settled;
+      log::warn("reconcile.not_settled", {{"sandbox", sandbox.id}, {"error", settled.error()}});
+      if (!unsettled) unsettled = std::move(settled).error();
+      continue;
+    }
     const auto ours = now.find(sandbox.id);
     const auto text = kept.find(sandbox.id);
     if (ours == now.end() || ours->second.busy || text == kept.end()) continue;
@@ -238,6 +251,7 @@ Task<> Engine::reconcile() {
     const bool settled = earlier != before.end() && !earlier->second.busy && earlier->second.state == owned.state;
     if (settled && can_move(owned.state, SandboxState::ended) && !there.contains(id)) co_await ended_by_itself(id, "lost");
   }
+  if (unsettled) co_return fail(std::move(*unsettled));
   co_return Result<>();
 }
 
@@ -269,10 +283,13 @@ Task<> Engine::settle(const NodeSandbox& there, const std::unordered_map<std::st
   co_return Result<>();
 }
 
+// One that cannot be taken away, as by a VMM that hangs, is tried again by each reconciliation. It holds up no other, nor what waits for
+// the first of them: time limits.
 Task<> Engine::take_away_orphan(const NodeSandbox& there) {
   log::warn("reconcile.orphan", {{"sandbox", there.id}, {"state", there.state}});
   auto removed = co_await node_.remove(there.id, new_id());
-  if (!removed) co_return tl::unexpected(removed.error());
+  if (!removed && !node_.reachable()) co_return tl::unexpected(removed.error());
+  if (!removed) log::warn("reconcile.orphan_remains", {{"sandbox", there.id}, {"error", removed.error()}});
   co_return Result<>();
 }
 
@@ -303,16 +320,23 @@ Task<> Engine::adopt(const NodeSandbox& there) {
   co_return Result<>();
 }
 
-// The database is older than what node has: it does not know of ends that were moved since, and what it takes for due may not be.
-asio::awaitable<void> Engine::begin_limits_anew() {
+// The database is older than what node has: it does not know of ends that were moved since, and what it takes for due may not be. Nor
+// may what it takes for due in a moment.
+Task<> Engine::begin_limits_anew() {
   const std::int64_t now_ms = clock_.wall_ms();
-  const auto due = co_await store_.due_sandboxes(now_ms);
-  if (!due) co_return;
-  for (const Sandbox& sandbox : *due) {
-    const std::int64_t ends_ms = now_ms + std::max(sandbox.time_limit_s * 1000, kLeastAnewMs);
-    auto moved = co_await store_.set_deadline(sandbox.tenant, sandbox.id, ends_ms, true);
-    if (moved) log::warn("reconcile.limit_begins_anew", {{"sandbox", sandbox.id}, {"tenant", sandbox.tenant}});
+  for (bool moved = true; moved;) {  // the store gives so many at a time
+    moved = false;
+    CO_TRY(const auto due, co_await store_.due_sandboxes(now_ms + kLeastAnewMs - 1));
+    for (const Sandbox& sandbox : due) {
+      const std::int64_t ends_ms = now_ms + std::max(sandbox.time_limit_s * 1000, kLeastAnewMs);
+      const auto done = co_await store_.set_deadline(sandbox.tenant, sandbox.id, ends_ms, true);
+      if (!done && done.error().kind != ErrorKind::not_found && done.error().kind != ErrorKind::conflict) co_return fail(done.error());
+      if (!done) continue;  // it went, or went to rest, meanwhile
+      moved = true;
+      log::warn("reconcile.limit_begins_anew", {{"sandbox", sandbox.id}, {"tenant", sandbox.tenant}});
+    }
   }
+  co_return Result<>();
 }
 
 // Nothing goes for its age before node was asked what there is: an older database calls things over that were started again.

@@ -128,6 +128,7 @@ class FakeNode {
   Task<> remove(http::Exchange& exchange) {
     const std::string id = exchange.param("id");
     calls.push_back("DELETE " + id);
+    if (boxes.contains(id) && boxes[id].state == "stuck") co_return fail(ErrorKind::unavailable, "vmm_hangs", "it does not end", "");
     boxes.erase(id);
     deleted_.insert(id);
     changed_.notify_all();

@@ -14,6 +14,7 @@ namespace space::control {
 namespace {
 
 constexpr std::size_t kInventoryLimit = 16 << 20;    // an inventory of thousands
+constexpr std::size_t kRequestLimit = 16 << 20;      // of a create, as any API recorded it
 constexpr std::chrono::minutes kLongestChange{15};   // the first create of a template makes its base, under TCG a minute or more
 constexpr std::chrono::seconds kLongestSilence{45};  // node's event stream has a sign of life far more often
 constexpr std::int64_t kRememberUs = 10'000'000;
@@ -120,8 +121,8 @@ Task<NodeDone> Node::change(std::string method, std::string target, std::string 
 Task<NodeDone> Node::create(const Sandbox& sandbox, const Operation& operation, std::string kept) {
   json::object body{{"operation", operation.id}, {"tenant", sandbox.tenant},         {"template", sandbox.template_reference},
                     {"cpus", sandbox.cpus},      {"memory_mib", sandbox.memory_mib}, {"disk_mib", sandbox.disk_mib}};
-  if (auto request = parse_json_object(operation.request.empty() ? "{}" : operation.request))
-    for (auto& item : *request) body[item.key()] = std::move(item.value());
+  CO_TRY(json::object request, parse_json_object(operation.request.empty() ? "{}" : operation.request, kRequestLimit));
+  for (auto& item : request) body[item.key()] = std::move(item.value());
   if (!kept.empty()) body["kept"] = std::move(kept);
   co_return co_await change("PUT", target_of(sandbox.id), json::serialize(body));
 }

@@ -61,6 +61,12 @@ const std::vector<std::vector<const char*>> kSteps = {
     },
 };
 
+// What only makes reading quicker: no part of the version, since an earlier build works with it too.
+constexpr const char* kIndexes[] = {
+    // Every event stream reads at every change of anybody's. Without it that of a tenant with few events went through all of the others'.
+    "CREATE INDEX IF NOT EXISTS events_tenant ON events (tenant)",  // and by sequence, which is the row's number
+};
+
 }  // namespace
 
 int newest_schema() { return static_cast<int>(kSteps.size()); }
@@ -79,6 +85,7 @@ Result<> migrate(Session& session) {
     session.exec("INSERT INTO schema_version (version) VALUES (:v)", step + 1);
     session.exec("COMMIT");
   }
+  for (const char* index : kIndexes) session.exec(index);
   return {};
 }
 

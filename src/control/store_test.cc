@@ -539,6 +539,22 @@ TEST_F(StoreTest, ALaterSchemaIsRefused) {
   EXPECT_EQ(opened.error().code, "schema_newer");
 }
 
+TEST_F(StoreTest, ATenantsEventsAreReadWithoutThoseOfOthers) {
+  store_.reset();
+  auto database = Database::open(path());
+  ASSERT_TRUE(database);
+  const auto plan = run(loop_, (*database)->read<std::string>([](Session& session) -> Result<std::string> {
+    std::string all;
+    for (const auto& [id, parent, unused, detail] : session.query<long long, long long, long long, std::string>(
+             "EXPLAIN QUERY PLAN SELECT data FROM events WHERE sequence > :after AND tenant = :tenant ORDER BY sequence LIMIT :limit", 1,
+             std::string("acme"), 10))
+      all += detail + "; ";
+    return all;
+  }));
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->find("events_tenant (tenant=? AND rowid>?)"), std::string::npos) << *plan;
+}
+
 TEST_F(StoreTest, ADamagedFileIsSaidToBeOne) {
   store_.reset();
   std::filesystem::remove(path().string() + "-wal");

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kBodyLimit = 4 << 20;
 constexpr std::size_t kMostMetadata = 256, kMetadataLimit = 16 << 10;
-constexpr std::size_t kMostEnv = 256, kLongestEnv = 64 << 10;
+constexpr std::size_t kMostEnv = 256, kLongestEnv = 64 << 10, kEnvLimit = 128 << 10;  // as the native API, names and values together
 constexpr std::size_t kMostHttpsPorts = 128;
 
 // Understood, and not what this server does.
@@ -45,10 +45,14 @@ Result<> check_metadata(const std::map<std::string, std::string>& metadata) {
 }
 
 Result<> check_env(const std::map<std::string, std::string>& env) {
-  for (const auto& [name, value] : env)
+  std::size_t size = 0;
+  for (const auto& [name, value] : env) {
+    size += name.size() + value.size();
     if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos ||
         value.find('\0') != std::string::npos)
       return invalid_request(fmt::format("envVars cannot hold the name '{}'", name.substr(0, 64)));
+  }
+  if (size > kEnvLimit) return invalid_request(fmt::format("envVars has more than {} bytes", kEnvLimit));
   return {};
 }
 

@@ -1,5 +1,6 @@
 #include "e2b/request.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "e2b/figures.h"
@@ -54,6 +55,16 @@ TEST(Create, LabelsOfTheServerAreNotTaken) {
   ASSERT_FALSE(body);
   EXPECT_EQ(body.error().code, "label_reserved");
   EXPECT_EQ(created(R"({"templateID":"base","metadata":{"space":"1","Space.x":"2"}})").metadata.size(), 2u);
+}
+
+TEST(Create, AnEnvironmentHasItsLimitHereToo) {
+  const auto with = [](int variables) {
+    std::string env;
+    for (int i = 0; i < variables; ++i) env += fmt::format(R"({}"V{}":"{}")", i > 0 ? "," : "", i, std::string(32 << 10, 'v'));
+    return R"({"templateID":"base","envVars":{)" + env + "}}";
+  };
+  EXPECT_EQ(created(with(3).c_str()).env.size(), 3u);
+  EXPECT_NE(refused(with(5).c_str()).find("envVars"), std::string::npos);
 }
 
 TEST(Create, VolumesHaveCleanPathsOfTheirOwn) {

@@ -147,10 +147,12 @@ Task<> pause(State& state, Found found, bool memory) {
       co_return fail(ErrorKind::conflict, "sandbox_paused", fmt::format("sandbox {} is paused already", found.sandbox.id));
   }
   const Moving moving(state, found.sandbox.id);
-  Settings settings = *found.settings;
-  settings.paused_ms = state.parts.clock.wall_ms();
+  const std::int64_t paused_ms = state.parts.clock.wall_ms();
   // E2B's pause frees the machine: memory goes to storage, or is given up.
   CO_TRY_VOID(co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::suspend : OperationKind::stop));
+  CO_TRY(const auto now, co_await settings_of(state, found.sandbox.id));  // a change of its network may have ended meanwhile
+  Settings settings = *now;
+  settings.paused_ms = paused_ms;
   co_return co_await put_settings(state, found.sandbox.id, std::move(settings));
 }
 
@@ -160,11 +162,13 @@ Task<Found> wake(State& state, Found found, bool memory) {
     if (found.running) co_return found;
   }
   const Moving moving(state, found.sandbox.id);
-  Settings settings = *found.settings;
-  settings.started_ms = state.parts.clock.wall_ms();
-  settings.paused_ms = 0;
+  const std::int64_t started_ms = state.parts.clock.wall_ms();
   CO_TRY(found.sandbox,
          co_await change(state, found.sandbox.tenant, found.sandbox.id, memory ? OperationKind::wake : OperationKind::start));
+  CO_TRY(const auto now, co_await settings_of(state, found.sandbox.id));
+  Settings settings = *now;
+  settings.started_ms = started_ms;
+  settings.paused_ms = 0;
   CO_TRY_VOID(co_await put_settings(state, found.sandbox.id, std::move(settings)));
   CO_TRY(found.settings, co_await settings_of(state, found.sandbox.id));
   found.running = true;

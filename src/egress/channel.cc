@@ -177,6 +177,7 @@ Task<Message> Channel::receive() {
       }
     }
     if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) co_return malformed("is cut off");
+    if (message.fds.size() > kMostFds) co_return malformed("brings too many descriptors");
     const auto size = static_cast<std::size_t>(n);
     PacketHead head;
     if (size < sizeof head) co_return malformed("is too short");
@@ -191,6 +192,7 @@ Task<Message> Channel::receive() {
       first = false;
     }
     std::string_view piece = buffer.view().substr(sizeof head, size - sizeof head);
+    if (piece.empty()) co_return malformed("has an empty part");  // with such ones it would never end
     if (piece.size() > json_bytes + secret_bytes - got) co_return malformed("is longer than it says");
     const std::string_view of_text = piece.substr(0, json_bytes - text.size());
     text.append(of_text);

@@ -1,7 +1,7 @@
 #include "egress/parent.h"
 
-#include <fmt/format.h>
 #include <array>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 
 #include "base/file.h"
@@ -222,6 +222,7 @@ Task<> Parent::remove(std::string id) {
   sandbox.changes.clear();
   sandbox.held = false;
   sandbox.names = NameMap();
+  sandbox.names_behind = false;
   sandbox.load.clear();
   sandbox.sockets.clear();
   Message message;
@@ -278,6 +279,7 @@ Task<> Parent::put_names(std::string id, NameMap names) {
   auto save = [&] { return records_.save_names(id, names); };
   CO_TRY_VOID(co_await disk_.run(std::ref(save)));
   sandbox.names = std::move(names);
+  sandbox.names_behind = false;
   if (sandbox.tenant.empty()) co_return Result<>();
   Message message;
   message.body = {{"type", "sandbox"}, {"sandbox", id}, {"names", sandbox.names.to_json()}};
@@ -296,6 +298,7 @@ Task<json::object> Parent::names(std::string id) {
     message.body = {{"type", "sync"}};
     (void)co_await process->call(std::move(message));
   }
+  if (ParentSandbox* const behind = find(id); behind && behind->names_behind) CO_TRY_VOID(catch_up(*behind));
   auto keep = [this, id] { return records_.sync_names(id); };
   CO_TRY_VOID(co_await disk_.run(keep));
   s = find(id);

@@ -2,6 +2,7 @@
 // It reads nothing that a guest or an upstream wrote, except a worker's own messages, which it reads strictly.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -27,6 +28,8 @@ struct ParentSandbox {
   std::set<std::string> changes;       // announced, not settled
   bool held = false;                   // since this process began some were never settled: the settings may be old, and are not in force
   NameMap names;
+  bool names_behind = false;  // not all of them are on the disk: catch_up()
+  std::chrono::steady_clock::time_point caught_up{};
   std::string load;  // "" without sockets
   std::vector<Fd> sockets;
   json::object counters, traffic;
@@ -105,6 +108,7 @@ class Parent {
   // A call to the tenant's worker if there is one. When it dies meanwhile, its successor starts with the new state: success.
   Task<> tell_worker(std::string tenant, Message message);
   void heard(const std::string& tenant, const json::object& body);
+  Result<> catch_up(ParentSandbox& sandbox);  // writes all names that there are
 
   asio::any_io_executor executor_;
   const EgressConfig& config_;

@@ -134,6 +134,35 @@ TEST(Parent, WhatTheRulesRefusedIsAnEventForEachReasonAndAFigure) {
   });
 }
 
+// The disk was full for a moment: after a restart every address must stand for what the guest was told.
+TEST(Parent, ANameThatWasNotWrittenGivesItsNumberToNoOther) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    RunningParent running(executor);
+    Settings first = running.settings(1);
+    EXPECT_TRUE(co_await running.parent.put(kSandbox, std::move(first)));
+    std::vector<Fd> sockets = running.sockets();
+    EXPECT_TRUE(co_await running.parent.attach(kSandbox, "t1", "loadloadloadloadload1234", std::move(sockets)));
+    const auto folder = running.folder.path() / "egress" / "sandboxes";
+    const auto file = folder / (std::string(kSandbox) + ".names");
+    const auto kept = [&]() -> std::string {
+      const auto found = Records(folder).load();
+      return found && found->contains(kSandbox) ? json::serialize(found->at(kSandbox).names.to_json().at("names")) : "none";
+    };
+    std::filesystem::create_directory(file);  // whatever is written there fails
+    const auto lost = co_await ask(executor, running.dns_port, "a.example.com");
+    EXPECT_TRUE(lost && lost->addresses == std::vector{NameMap::v4(1)});
+    std::filesystem::remove(file);
+    const auto next = co_await ask(executor, running.dns_port, "b.example.com");
+    EXPECT_TRUE(next && next->addresses == std::vector{NameMap::v4(2)});
+    EXPECT_TRUE(co_await running.parent.names(kSandbox));
+    EXPECT_EQ(kept(), R"(["a.example.com","b.example.com"])");
+    const auto third = co_await ask(executor, running.dns_port, "c.example.com");
+    EXPECT_TRUE(third);
+    EXPECT_TRUE(co_await running.parent.names(kSandbox));
+    EXPECT_EQ(kept(), R"(["a.example.com","b.example.com","c.example.com"])");
+  });
+}
+
 TEST(Parent, NamesOfACheckpointAreNeverGivenToOthers) {
   test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     RunningParent running(executor);

@@ -408,6 +408,34 @@ TEST(Inflater, ReadsGzipAndBothKindsOfDeflateAndRefusesRubbish) {
   EXPECT_FALSE(cut->push(std::string_view(gzip).substr(0, 12), true));
 }
 
+// Of a worker that was taken over: without end, and each with descriptors.
+TEST(Channel, AMessageOfEmptyPartsIsNone) {
+  test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
+    auto pair = seqpacket_pair().value();
+    auto parent = Channel::make(executor, std::move(pair.second)).value();
+    const auto send = [&](std::uint32_t first, std::uint32_t bytes, std::string_view piece, std::size_t fds) {
+      const std::uint32_t head[3] = {first, bytes, 0};
+      std::string packet(reinterpret_cast<const char*>(head), sizeof head);
+      packet += piece;
+      const Fd null = open_file("/dev/null", O_RDONLY).value();
+      const std::vector<int> given(fds, null.get());
+      EXPECT_TRUE(send_packet(pair.first, as_bytes(packet), given));
+    };
+    send(1, 100, "{", 0);
+    send(0, 0, "", 1);
+    const auto empty = co_await parent->receive();
+    EXPECT_EQ(empty ? "" : empty.error().code, "bad_packet");
+
+    auto other = seqpacket_pair().value();
+    auto again = Channel::make(executor, std::move(other.second)).value();
+    std::swap(pair, other);
+    send(1, 100, "{", 5);
+    send(0, 0, " ", 5);
+    const auto many = co_await again->receive();
+    EXPECT_EQ(many ? "" : many.error().code, "bad_packet");
+  });
+}
+
 TEST(Channel, CarriesLongMessagesSecretsAndDescriptorsInOrder) {
   test::run([](asio::any_io_executor executor) -> asio::awaitable<void> {
     auto pair = seqpacket_pair().value();

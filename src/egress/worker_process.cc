@@ -15,6 +15,7 @@ namespace space::egress {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
+constexpr int kInARow = 64;  // messages of one worker; then the others' have their turn
 
 tl::unexpected<Error> lost() {
   return fail(ErrorKind::unavailable, "worker_lost", "the tenant's worker of the gateway ended; a new one is started",
@@ -62,7 +63,8 @@ void WorkerProcess::end() {
 }
 
 asio::awaitable<void> WorkerProcess::listen() {
-  for (;;) {
+  for (int turn = 1;; ++turn) {
+    if (turn % kInARow == 0) co_await asio::post(executor_, asio::use_awaitable);
     auto message = co_await channel_->receive();
     if (!message) {
       if (message.error().code != "peer_closed")

@@ -77,10 +77,11 @@ Task<std::shared_ptr<Publisher::Source>> Publisher::open_source(const Order& ord
   CO_TRY(source->base, co_await parts_.bases.kept(release, below));
   auto hold = [this, source, tenant]() -> Result<> {
     TRY(source->lease, parts_.vault.hold(tenant, source->record.layers, nullptr));
+    TRY_VOID(parts_.vault.check_layers(tenant, source->record.layers));  // what is damaged must not become a template, under a right name
     TRY(source->layers, parts_.vault.layers(tenant, source->record.layers));
     return {};
   };
-  CO_TRY_VOID(co_await parts_.disk.run(hold));
+  CO_TRY_VOID(co_await reading_.run(hold));
   co_return source;
 }
 

@@ -38,8 +38,8 @@ class Publisher {
     std::optional<tmpl::RuntimeConfig> config;  // absent: as the template of the sandbox has it, with the sandbox's size
   };
   // Some seconds to minutes: its base is made, with its start and ready commands, before it has its name. Errors: not_found/
-  // checkpoint_not_found, conflict/template_tag_exists, conflict/base_lost, template_not_ready, template_store_untrusted, and those of
-  // files.
+  // checkpoint_not_found, conflict/template_tag_exists, conflict/base_lost, template_not_ready, template_store_untrusted, blob_corrupt,
+  // and those of files.
   Task<tmpl::Release> publish(Order order);
 
  private:
@@ -51,6 +51,7 @@ class Publisher {
   Parts parts_;
   std::set<std::string> under_way_;  // name:tag
   Signal changed_;
+  BlockingPool reading_{1};  // all of a disk: as long as it is large
 };
 
 }  // namespace space::node

@@ -28,6 +28,15 @@ Result<> check_id(const std::string& id) {
   return fail(ErrorKind::invalid_argument, "invalid_id", "an id has 20 to 40 characters of a-z and 0-9");
 }
 
+// What could not be read again would cost the sandbox at the next start.
+Result<std::string> readable(const SandboxRecord& record) {
+  std::string text = encode_record(record);
+  if (text.size() <= kMaxRecord) return text;
+  return fail(ErrorKind::invalid_argument, "record_too_large",
+              fmt::format("the settings of the sandbox take {} bytes, more than {}", text.size(), kMaxRecord),
+              "take variables out of its environment, or labels");
+}
+
 }  // namespace
 
 bool is_disk_name(std::string_view name) { return name == "disk.qcow2" || (name.starts_with("disk-") && is_id(name.substr(5))); }
@@ -166,6 +175,16 @@ Result<SandboxRecord> decode_record(std::string_view text) {
   return r;
 }
 
+Result<> check_variables(const std::map<std::string, std::string>& env) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : env) bytes += name.size() + value.size();
+  if (env.size() <= kMostVariables && bytes <= kMostVariableBytes) return {};
+  return fail(
+      ErrorKind::invalid_argument, "invalid_field",
+      fmt::format("env must have at most {} names and {} kB in all, with those that are there", kMostVariables, kMostVariableBytes >> 10),
+      "take some out: give them null");
+}
+
 Result<> RecordStore::open(std::chrono::milliseconds patience) {
   for (const char* folder : {"sandboxes", "pool", "trash", "spool"}) TRY_VOID(make_directories(root_ / folder, 0700));
   TRY(lock_, open_file(root_ / "lock", O_RDWR | O_CREAT));
@@ -202,7 +221,8 @@ Result<> RecordStore::publish(const SandboxRecord& record) const {
     if (!disk && disk.error().kind != ErrorKind::not_found) return fail(disk.error());
     if (disk && ::fdatasync(disk->get()) != 0) return fail_errno(errno, "sync a disk image");
   }
-  TRY_VOID(write_file_durable(from / "record.json", encode_record(record)));
+  TRY(const std::string text, readable(record));
+  TRY_VOID(write_file_durable(from / "record.json", text));
   if (::rename(from.c_str(), to.c_str()) != 0) return fail_errno(errno, "publish the sandbox's record");
   auto durable = sync_directory(root_ / "sandboxes");
   if (!durable) (void)::rename(to.c_str(), from.c_str());
@@ -216,7 +236,8 @@ Result<> RecordStore::update(const SandboxRecord& record) const {
 
 Result<StagedFile> RecordStore::stage(const SandboxRecord& record) const {
   TRY_VOID(check_id(record.id));
-  return StagedFile::write(root_ / "sandboxes" / record.id / "record.json", encode_record(record));
+  TRY(const std::string text, readable(record));
+  return StagedFile::write(root_ / "sandboxes" / record.id / "record.json", text);
 }
 
 Result<> RecordStore::discard(const std::string& id) const {

@@ -26,6 +26,7 @@ namespace space::node {
 
 inline constexpr std::int64_t kSnapshotsKept = 20;
 inline constexpr std::size_t kMostKept = 128 << 10;
+inline constexpr std::size_t kMostVariables = 256, kMostVariableBytes = 128 << 10;  // of an environment; names and values together
 
 // A volume of the same tenant, which is a sandbox too, and where its folder is in this one's tree of files.
 struct VolumeMount {
@@ -80,6 +81,8 @@ inline std::uint64_t memory_bytes(const SandboxRecord& record) { return std::uin
 
 std::string encode_record(const SandboxRecord& record);
 Result<SandboxRecord> decode_record(std::string_view text);  // strict: corrupt/record_unreadable
+// Of an environment that something was added to: invalid_argument/invalid_field when it is more than one may have.
+Result<> check_variables(const std::map<std::string, std::string>& env);
 
 // The folders. All of it blocks: use from a pool. Ids are checked before they become part of a path.
 class RecordStore {
@@ -90,7 +93,8 @@ class RecordStore {
   Result<> open(std::chrono::milliseconds patience = std::chrono::seconds(5));
   Result<std::filesystem::path> make_pool_folder(const std::string& vm) const;
   Result<> remove_pool_folder(const std::string& vm) const;
-  // Turns a VM's pool folder into the sandbox's own. Durable when it returns; on an error the sandbox does not exist.
+  // Turns a VM's pool folder into the sandbox's own. Durable when it returns; on an error the sandbox does not exist. One that is too long
+  // to be read again is not written, here and below: invalid_argument/record_too_large.
   Result<> publish(const SandboxRecord& record) const;
   Result<> update(const SandboxRecord& record) const;
   // The first half of an update, which is waiting for the disk; publish() of what it gives is the rest.

@@ -99,6 +99,19 @@ TEST_F(RecordStoreTest, ASandboxAppearsWholeAndGoesWhole) {
   EXPECT_TRUE(store.trash().value().empty());
 }
 
+TEST_F(RecordStoreTest, WhatCouldNotBeReadAgainIsNotWritten) {
+  SandboxRecord r = example();
+  ASSERT_TRUE(store.make_pool_folder(r.vm));
+  SandboxRecord long_one = r;
+  for (int i = 0; i < 9; ++i) long_one.env["V" + std::to_string(i)] = std::string(128 << 10, 'v');
+  EXPECT_EQ(store.publish(long_one).error().code, "record_too_large");
+  ASSERT_TRUE(store.publish(r));
+  EXPECT_EQ(store.update(long_one).error().code, "record_too_large");
+  const auto found = store.sandboxes().value();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].record.value().env, r.env);
+}
+
 TEST_F(RecordStoreTest, AnUnreadableRecordIsReportedNotDropped) {
   const std::string id = new_id();
   ASSERT_TRUE(make_directories(dir.path() / "sandboxes" / id));

@@ -9,7 +9,7 @@
 namespace space::node {
 namespace {
 
-constexpr std::size_t kCreateLimit = 512 << 10;
+constexpr std::size_t kCreateLimit = 2 << 20;  // an environment and what is kept at their longest, with what JSON makes of them
 constexpr std::size_t kMaxOperation = 128;
 constexpr std::int64_t kLongestEvery = 7 * 86'400, kMostSnapshots = 10'000;
 

@@ -191,7 +191,7 @@ TEST_F(RoutesTest, RefusesBadRequestsWithoutTouchingAnything) {
     EXPECT_EQ(co_await w.code_of("PUT", path, R"({"operation":"o","tenant":"a","env":{"A=B":"c"}})"), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", path, R"({"operation":"o","tenant":"a","hostname":"a b"})"), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", path, std::string(400, '[')), "json_too_deep");
-    EXPECT_EQ(co_await w.code_of("PUT", path, "\"" + std::string(600 << 10, 'x') + "\""), "body_too_large");
+    EXPECT_EQ(co_await w.code_of("PUT", path, "\"" + std::string(3 << 20, 'x') + "\""), "body_too_large");
     EXPECT_EQ(co_await w.code_of("DELETE", "/v1/sandboxes/x"), "200");
     EXPECT_TRUE(w.sandboxes.list().empty());
   });
@@ -221,6 +221,18 @@ TEST_F(RoutesTest, WhatTheStoreWantsKeptIsKept) {
     EXPECT_EQ(co_await w.code_of("PUT", path + "/kept", longer), "invalid_field");
     EXPECT_EQ(co_await w.code_of("PUT", "/v1/sandboxes/" + new_id() + "/kept", R"({"kept":""})"), "sandbox_not_found");
     EXPECT_EQ(w.sandboxes.find(id)->record.kept, R"({"a":1})");
+  });
+}
+
+// 128 KiB of environment are the api's to refuse; of characters that JSON writes in six they are 768.
+TEST_F(RoutesTest, AnEnvironmentIsTakenWhateverIsInIt) {
+  run([](World& w) -> asio::awaitable<void> {
+    const std::string id = new_id();
+    json::object env;
+    for (const char* name : {"A", "B", "C"}) env[name] = std::string(40 << 10, '\x1b');
+    const json::object body{{"operation", "o"}, {"tenant", "acme"}, {"template", "base"}, {"env", std::move(env)}};
+    EXPECT_EQ(co_await w.code_of("PUT", "/v1/sandboxes/" + id, json::serialize(body)), "200");
+    EXPECT_EQ(w.records.sandboxes()->at(0).record->env.at("C").size(), 40u << 10) << "and it is read again";
   });
 }
 

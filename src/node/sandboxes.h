@@ -139,6 +139,8 @@ class Sandboxes {
   // A VM, loaded and paused, of `record` and a checkpoint's memory.
   Task<Machine> machine_from(SandboxRecord record, std::filesystem::path folder, BasePtr base, std::shared_ptr<const Checkpoint> from,
                              std::string vm, Spans& spans);
+  // Vault::check_layers, one layer after another, so that a large disk lets the layers of others come between.
+  Task<> check_layers(std::string tenant, std::vector<snapshot::BlobRef> layers);
   // Spawns it while the layers of its disk are read against their names; one that stands on damaged ones is gone again.
   Task<Machine> assemble(Assembly assembly, SandboxRecord record, Spans& spans);
   // One that has booted from the record's disk in `folder`.
@@ -212,6 +214,8 @@ class Sandboxes {
   std::uint64_t forgotten_ = 0;
   std::size_t busy_ = 0;
   Signal idle_;
+  // For what takes as long as data is large: records are written, and creates go on, while somebody's disk is stored or read.
+  BlockingPool storing_{4}, checking_{1};
 };
 
 }  // namespace space::node

@@ -33,13 +33,21 @@ Task<Sandboxes::BasePtr> Sandboxes::base_under(std::shared_ptr<Sandbox> sandbox)
   co_return co_await base_of(sandbox->record);
 }
 
+Task<> Sandboxes::check_layers(std::string tenant, std::vector<snapshot::BlobRef> layers) {
+  for (const snapshot::BlobRef& layer : layers) {
+    const std::vector<snapshot::BlobRef> one{layer};
+    auto read = [this, &tenant, &one] { return parts_.vault.check_layers(tenant, one); };
+    CO_TRY_VOID(co_await checking_.run(read));
+  }
+  co_return Result<>{};
+}
+
 Task<Machine> Sandboxes::assemble(Assembly assembly, SandboxRecord record, Spans& spans) {
   using namespace asio::experimental::awaitable_operators;
   const std::string vm = assembly.vm;
   auto check = [this, record, &spans]() -> Task<> {
     const Spans::Step step(spans, "layers");
-    auto read = [this, &record] { return parts_.vault.check_layers(record.tenant, record.layers); };
-    co_return co_await parts_.disk.run(read);
+    co_return co_await check_layers(record.tenant, record.layers);
   };
   auto spawning = parts_.machines.assemble(std::move(assembly), spans);
   auto checking = check();

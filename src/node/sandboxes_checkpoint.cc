@@ -219,7 +219,7 @@ std::shared_ptr<Vault::Order> Sandboxes::order_of(const Sandbox& sandbox, const 
 Task<Vault::Draft> Sandboxes::gather(std::shared_ptr<Vault::Order> order, std::shared_ptr<Capture> captured) {
   auto store = [&]() -> Task<Vault::Draft> {
     auto work = [this, order, captured] { return parts_.vault.gather(*order, *captured); };
-    co_return co_await parts_.disk.run(work);
+    co_return co_await storing_.run(work);
   };
   auto storing = store();
   // What the guest was told up to now holds all that it knew then; more does no harm.
@@ -233,7 +233,7 @@ Task<Vault::Draft> Sandboxes::gather(std::shared_ptr<Vault::Order> order, std::s
 Task<Vault::Kept> Sandboxes::publish(std::shared_ptr<Vault::Order> order, Vault::Draft draft) {
   const auto whole = std::make_shared<Vault::Draft>(std::move(draft));
   auto work = [this, order, whole] { return parts_.vault.publish(*order, std::move(*whole)); };
-  co_return co_await parts_.disk.run(work);
+  co_return co_await storing_.run(work);
 }
 
 // A node before this one came as far as the manifest and no further: it is all that a checkpoint is.
@@ -446,6 +446,7 @@ Task<Machine> Sandboxes::forked_machine(std::shared_ptr<Sandbox> sandbox, const 
   record.checkpoint = record.origin = checkpoint;
   // Its own settings go before those of its parent.
   record.env.insert(from->record.env.begin(), from->record.env.end());
+  if (!request.env.empty()) CO_TRY_VOID(check_variables(record.env));
   if (!boots) sandbox->saved_memory = std::make_shared<const snapshot::MemoryState>(*from->manifest.memory);
 
   const std::string vm = new_id();

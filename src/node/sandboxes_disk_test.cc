@@ -438,6 +438,38 @@ TEST_F(SandboxesDisk, AnAutomaticSnapshotOfADiskThatWasNotWrittenToIsNone) {
   });
 }
 
+// A child's is added to its parent's, from one generation to the next; a record with more than can be read is lost with the next start.
+TEST_F(SandboxesDisk, TheEnvironmentsOfAFamilyDoNotGrowWithoutEnd) {
+  run([](World& w) -> asio::awaitable<void> {
+    DiskLife disk(w);
+    co_await disk.begin();
+    disk.write("a");
+    EXPECT_TRUE(co_await disk.snapshot());
+    CreateRequest request = w.request();
+    request.checkpoint = disk.last;
+    request.env.clear();
+    for (int i = 0; i < 256; ++i) request.env["V" + std::to_string(i)] = "v";
+    const auto refused = co_await w.sandboxes->create(request);
+    EXPECT_EQ(refused ? "" : refused.error().code, "invalid_field");
+    EXPECT_FALSE(w.sandboxes->find(request.id));
+    EXPECT_EQ(w.folders(), 1u);
+    request.id = new_id();
+    request.env.erase("V255");
+    const auto made = co_await w.sandboxes->create(request);
+    EXPECT_TRUE(made) << describe(made.error());
+    EXPECT_TRUE(made && made->record.env.size() == 256 && made->record.env.contains("A"));
+    // A fork that adds nothing has what there is, however much an earlier version took.
+    SandboxRecord& parent = w.sandboxes->find(disk.id)->record;
+    for (int i = 0; i < 300; ++i) parent.env["P" + std::to_string(i)] = "p";
+    disk.write("b");
+    EXPECT_TRUE(co_await disk.snapshot());
+    request.id = new_id();
+    request.checkpoint = disk.last;
+    request.env.clear();
+    EXPECT_TRUE(co_await w.sandboxes->create(request));
+  });
+}
+
 TEST_F(SandboxesDisk, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
   run([](World& w) -> asio::awaitable<void> {
     DiskLife disk(w);
@@ -461,6 +493,38 @@ TEST_F(SandboxesDisk, ADamagedLayerIsFoundBeforeAMachineStandsOnIt) {
     request.id = new_id();
     const auto made = co_await w.sandboxes->create(request);
     EXPECT_TRUE(made) << describe(made.error());
+  });
+}
+
+TEST_F(SandboxesDisk, WhileADiskIsReadTheRecordsOfOthersAreWritten) {
+  run([](World& w) -> asio::awaitable<void> {
+    using Clock = std::chrono::steady_clock;
+    DiskLife disk(w);
+    co_await disk.begin();
+    std::filesystem::resize_file(w.records.folder(disk.id) / disk.record().disks.back(), 512 << 20);
+    EXPECT_TRUE(co_await disk.snapshot());
+    w.sandboxes.reset();
+    w.vault.reset();
+    w.vault = vault_in(w.dir.path());  // another process, which has not written the layer itself
+    w.restart();
+    const CreateRequest other = w.request();
+    EXPECT_TRUE(co_await w.sandboxes->create(other));
+    int made = 0;
+    for (int i = 0; i < 2; ++i) {  // as many as the disk has threads here
+      CreateRequest request = w.request();
+      request.checkpoint = disk.last;
+      spawn(w.executor, [](World& world, CreateRequest wanted, int& count) -> asio::awaitable<void> {
+        EXPECT_TRUE(co_await world.sandboxes->create(std::move(wanted)));
+        ++count;
+      }(w, request, made));
+    }
+    co_await sleep_for(std::chrono::milliseconds(30));
+    const auto asked = Clock::now();
+    EXPECT_TRUE(co_await w.sandboxes->set_snapshots(other.id, 60, 5));
+    const auto stored = Clock::now() - asked;
+    EXPECT_EQ(made, 0);
+    co_await until([&] { return made == 2; });
+    EXPECT_LT(stored * 2, Clock::now() - asked);
   });
 }
 

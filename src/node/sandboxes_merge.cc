@@ -44,7 +44,6 @@ Task<std::shared_ptr<Sandboxes::MergePlan>> Sandboxes::plan_merge(SandboxRecord 
     const auto first = record.layers.begin() + static_cast<std::ptrdiff_t>(choice->first);
     plan->chosen.assign(first, first + static_cast<std::ptrdiff_t>(choice->count));
     TRY(plan->lease, parts_.vault.hold(record.tenant, plan->chosen, nullptr));
-    TRY_VOID(parts_.vault.check_layers(record.tenant, plan->chosen));  // what is damaged must not come to lie under a new, right name
     TRY(plan->order.generations, parts_.vault.layers(record.tenant, plan->chosen));
     for (Fd* image : {&plan->into, &plan->order.scratch}) {
       TRY(*image, open_file(parts_.records.spool(), O_RDWR | O_TMPFILE));
@@ -55,7 +54,9 @@ Task<std::shared_ptr<Sandboxes::MergePlan>> Sandboxes::plan_merge(SandboxRecord 
     plan->order.disk_mib = record.size.disk_mib;
     return plan;
   };
-  co_return co_await parts_.disk.run(prepare);
+  CO_TRY(const auto plan, co_await storing_.run(prepare));
+  CO_TRY_VOID(co_await check_layers(record.tenant, plan->chosen));  // what is damaged must not come to lie under a new, right name
+  co_return plan;
 }
 
 Task<> Sandboxes::merge_disk(std::shared_ptr<Sandbox> sandbox) {
@@ -67,7 +68,7 @@ Task<> Sandboxes::merge_disk(std::shared_ptr<Sandbox> sandbox) {
   const std::string process = plan->order.id;
   CO_TRY_VOID(co_await parts_.machines.merge_generations(std::move(plan->order)));
   auto keep = [this, plan] { return parts_.vault.keep_generation(*plan->lease, plan->into); };
-  CO_TRY(const snapshot::BlobRef merged, co_await parts_.disk.run(keep));
+  CO_TRY(const snapshot::BlobRef merged, co_await storing_.run(keep));
 
   const auto turn = co_await sandbox->strand.enter();
   if (sandbox->gone || sandbox->removing) co_return fail(replaced_meanwhile());
@@ -139,7 +140,7 @@ Task<> Sandboxes::keep_unfinished(std::shared_ptr<Sandbox> sandbox) {
   const auto folder = parts_.records.folder(changed.id);
   for (std::size_t i = 0; i + 1 < changed.disks.size(); ++i) order->disks.push_back(folder / changed.disks[i]);
   auto keep = [this, order] { return parts_.vault.keep_generations(*order); };
-  CO_TRY(Vault::Kept kept, co_await parts_.disk.run(keep));
+  CO_TRY(Vault::Kept kept, co_await storing_.run(keep));
   changed.layers = kept.layers;
   changed.disks = {changed.disks.back()};
   co_return co_await stand_on(sandbox, std::move(changed));

@@ -52,7 +52,7 @@ Task<Done> Sandboxes::snapshot(std::string id, SnapshotOrder wanted) {
   order->vmm_build = parts_.vmm_build;
   order->now_ms = parts_.clock.wall_ms();
   auto keep = [this, order] { return parts_.vault.keep_disk(*order); };
-  CO_TRY(Vault::Kept kept, co_await parts_.disk.run(keep));
+  CO_TRY(Vault::Kept kept, co_await storing_.run(keep));
   SandboxRecord changed = record;
   changed.layers = kept.layers;
   changed.disks = {record.disks.back()};

@@ -9,22 +9,16 @@
 namespace space::node {
 namespace {
 
-constexpr std::size_t kMostNames = 256, kMostBytes = 128 << 10;
 constexpr auto kSetLimit = std::chrono::seconds(10);
 
 Result<> merge(std::map<std::string, std::string>& env, const std::map<std::string, std::optional<std::string>>& changes) {
-  std::size_t bytes = 0;
   for (const auto& [name, value] : changes) {
     if (value)
       env[name] = *value;
     else
       env.erase(name);
   }
-  for (const auto& [name, value] : env) bytes += name.size() + value.size();
-  if (env.size() <= kMostNames && bytes <= kMostBytes) return {};
-  return fail(ErrorKind::invalid_argument, "invalid_field",
-              fmt::format("env must have at most {} names and {} kB in all, with those that are there", kMostNames, kMostBytes >> 10),
-              "take some out: give them null");
+  return check_variables(env);
 }
 
 }  // namespace

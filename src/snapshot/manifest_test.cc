@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "snapshot/test_store.h"
 
 namespace space::snapshot {
@@ -33,6 +34,21 @@ TEST_F(Manifests, TellEverythingAgain) {
   EXPECT_EQ(back->settings, m.settings);
   EXPECT_TRUE(back->automatic);
   EXPECT_EQ(blobs_of(*back).size(), 4u);
+}
+
+// An environment of the size that a create takes, of characters that JSON writes in six.
+TEST_F(Manifests, HoldTheSettingsOfEverySandbox) {
+  const auto lease = store_->lease("acme").value();
+  Manifest m = make_checkpoint(*store_, key_, "acme", 1).value();
+  m.id = new_id();
+  const json::object settings{{"env", json::object{{"A", std::string(128 << 10, '\x1b')}}}};
+  m.settings = json::serialize(settings);
+  ASSERT_GT(m.settings.size(), 768u << 10);
+  const auto published = publish_manifest(*store_, *lease, key_, m);
+  ASSERT_TRUE(published) << describe(published.error());
+  const auto back = read_manifest(*store_, key_, "acme", m.id);
+  ASSERT_TRUE(back) << describe(back.error());
+  EXPECT_EQ(back->settings, m.settings);
 }
 
 TEST_F(Manifests, AMapWithManyHolesLiesInABlobOfItsOwn) {

@@ -12,18 +12,18 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::uint64_t kBytes = 64 << 20;
+constexpr std::uint64_t kImageBytes = 64 << 20;
 
 class MemoryImages : public ::testing::Test {
  protected:
-  MemoryImages() : dir_(TempDir::make("/tmp", "space-memory-").value()), memory_(new_guest_memory(kBytes).value()) {}
+  MemoryImages() : dir_(TempDir::make("/tmp", "space-memory-").value()), memory_(new_guest_memory(kImageBytes).value()) {}
   void write_page(std::uint64_t page, char fill) {
     const std::string bytes(kPageBytes, fill);
     ASSERT_TRUE(pwrite_all(memory_, std::as_bytes(std::span(bytes)), page * kPageBytes).has_value());
   }
   Result<MemoryImage> store() {
     file_ = open_file(dir_.path() / "memory", O_RDWR | O_CREAT | O_TRUNC).value();
-    return store_memory_image(memory_, kBytes, file_);
+    return store_memory_image(memory_, kImageBytes, file_);
   }
   static std::string page_of(const Fd& fd, std::uint64_t page) {
     std::string bytes(kPageBytes, '?');
@@ -43,7 +43,7 @@ TEST_F(MemoryImages, KeepPagesAndLeaveZerosOut) {
   EXPECT_EQ(image->pages, 5u);
   struct stat st {};
   ::fstat(file_.get(), &st);
-  EXPECT_EQ(static_cast<std::uint64_t>(st.st_size), kBytes);
+  EXPECT_EQ(static_cast<std::uint64_t>(st.st_size), kImageBytes);
   EXPECT_LT(st.st_blocks * 512, 1 << 20);
   auto loaded = load_memory_image(file_, *image);
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
@@ -65,11 +65,11 @@ TEST_F(MemoryImages, ALoadedImageCannotBeAlteredByAnybody) {
   EXPECT_EQ(::fallocate(again->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPageBytes), -1);
   EXPECT_EQ(::ftruncate(again->get(), 0), -1);
   EXPECT_EQ(::fcntl(again->get(), F_ADD_SEALS, 0), -1);
-  auto* own = static_cast<char*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, again->get(), 0));
+  auto* own = static_cast<char*>(::mmap(nullptr, kImageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, again->get(), 0));
   ASSERT_NE(own, MAP_FAILED);
   own[3 * kPageBytes] = 'y';
   EXPECT_EQ(page_of(*loaded, 3)[0], 'x');
-  ::munmap(own, kBytes);
+  ::munmap(own, kImageBytes);
 }
 
 TEST_F(MemoryImages, DamageIsFound) {
@@ -85,7 +85,7 @@ TEST_F(MemoryImages, DamageIsFound) {
   ASSERT_TRUE(pwrite_all(file_, std::as_bytes(std::span(zeros)), 9 * kPageBytes).has_value());
   ASSERT_TRUE(pwrite_all(file_, std::as_bytes(std::span(page)), 10 * kPageBytes).has_value());
   EXPECT_EQ(code(), "memory_image_corrupt");
-  ASSERT_EQ(::ftruncate(file_.get(), kBytes - 4096), 0);
+  ASSERT_EQ(::ftruncate(file_.get(), kImageBytes - 4096), 0);
   EXPECT_EQ(code(), "memory_image_corrupt");
 }
 

@@ -14,24 +14,24 @@
 namespace space::snapshot {
 namespace {
 
-constexpr std::uint64_t kPages = 2048, kBytes = kPages * kPageBytes;
+constexpr std::uint64_t kVmPages = 2048, kVmBytes = kVmPages * kPageBytes;
 
 class Vm {
  public:
   explicit Vm(const Fd& base)
-      : address_(static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, base.get(), 0))) {
+      : address_(static_cast<std::byte*>(::mmap(nullptr, kVmBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, base.get(), 0))) {
     EXPECT_NE(address_, MAP_FAILED);
     // Several stand-ins in one process: each sees the line of its own map only.
     char text[128];
     std::snprintf(text, sizeof text, "%lx-%lx rw-p 00000000 00:01 7  /memfd:guest (deleted)\n", reinterpret_cast<unsigned long>(address_),
-                  reinterpret_cast<unsigned long>(address_) + kBytes);
+                  reinterpret_cast<unsigned long>(address_) + kVmBytes);
     Fd maps(::memfd_create("maps", MFD_CLOEXEC));
     EXPECT_TRUE(write_all(maps, text));
     ::lseek(maps.get(), 0, SEEK_SET);
-    memory = GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kBytes)
+    memory = GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kVmBytes)
                  .value();
   }
-  ~Vm() { ::munmap(address_, kBytes); }
+  ~Vm() { ::munmap(address_, kVmBytes); }
   Vm(const Vm&) = delete;
   Vm& operator=(const Vm&) = delete;
   void fill(std::uint64_t page, char with) { std::memset(address_ + page * kPageBytes, with, kPageBytes); }
@@ -39,7 +39,7 @@ class Vm {
     for (std::size_t i = 0; i < kPageBytes; ++i)
       address_[page * kPageBytes + i] = static_cast<std::byte>((seed = seed * 1664525u + 1013904223u) >> 24);
   }
-  bool same(const Vm& other) const { return std::memcmp(address_, other.address_, kBytes) == 0; }
+  bool same(const Vm& other) const { return std::memcmp(address_, other.address_, kVmBytes) == 0; }
 
   std::byte* address_;
   GuestMemory memory;
@@ -48,13 +48,13 @@ class Vm {
 class MemoryStates : public ::testing::Test {
  protected:
   MemoryStates() : dir_(TempDir::make("/tmp", "space-layers-").value()) {
-    Fd memory = new_guest_memory(kBytes).value();
+    Fd memory = new_guest_memory(kVmBytes).value();
     for (std::uint64_t page = 0; page < 1024; ++page) {  // the upper half is zero
       const std::string bytes(kPageBytes, static_cast<char>('a' + page % 26));
       EXPECT_TRUE(pwrite_all(memory, std::as_bytes(std::span(bytes)), page * kPageBytes));
     }
     const Fd file = open_file(dir_.path() / "base", O_RDWR | O_CREAT).value();
-    const MemoryImage image = store_memory_image(memory, kBytes, file).value();
+    const MemoryImage image = store_memory_image(memory, kVmBytes, file).value();
     base_ = load_memory_image(file, image).value();
     store_ = LocalBlobStore::open(dir_.path() / "store").value();
     lease_ = store_->lease("tenant").value();

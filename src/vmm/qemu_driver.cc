@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <set>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -73,6 +74,18 @@ Result<Started> start_merge(const QemuHost& host, const QemuMachine& machine, co
   return launch(host, merge.id, machine.build, limits, words);
 }
 
+// A node that was killed between the end of a VM and the end of its socket, or before a merge began, left a socket that no VM goes with.
+Result<> remove_stray_sockets(const QemuHost& host) {
+  TRY(const auto listing, host.warden->list());
+  std::set<std::filesystem::path> owned;
+  for (const auto& entry : listing) owned.insert(host.control_socket(entry.vm));
+  TRY(const auto names, list_directory(host.sockets));
+  for (const std::string& name : names)
+    if (const auto path = host.sockets / name; path.extension() == ".qmp" && !owned.contains(path) && ::unlink(path.c_str()) != 0)
+      return fail_errno(errno, "remove a control socket");
+  return {};
+}
+
 }  // namespace
 
 Task<std::unique_ptr<QemuDriver>> QemuDriver::open(std::shared_ptr<wire::WardenClient> warden, BlockingPool& pool, QemuOptions options) {
@@ -80,6 +93,7 @@ Task<std::unique_ptr<QemuDriver>> QemuDriver::open(std::shared_ptr<wire::WardenC
   auto look = [host, options]() -> Result<QemuMachine> {
     TRY_VOID(make_directories(host.sockets, 0700));
     TRY(const wire::WardenInfo info, host.warden->hello());
+    TRY_VOID(remove_stray_sockets(host));
     QemuMachine machine;
     machine.build = info.vmm_build;
     machine.version = info.vmm_version;

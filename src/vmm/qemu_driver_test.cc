@@ -82,6 +82,14 @@ class DriverTest : public ::testing::Test {
   TempDir dir_;
 };
 
+TEST_F(DriverTest, SocketsThatNoVmGoesWithAreTakenAway) {
+  const auto sockets = dir_.path() / "sockets";
+  ASSERT_TRUE(make_directories(sockets, 0700).has_value());
+  ASSERT_TRUE(write_file_durable(sockets / (new_id() + ".qmp"), "").has_value());
+  const auto nothing = [](QemuDriver&) -> asio::awaitable<void> { co_return; };
+  play(std::make_shared<TestWarden>("/bin/false"), nothing, 20s);  // it looks itself
+}
+
 class HostileVmm : public DriverTest {
  protected:
   HostileVmm() : images_{new_memory(), new_memory()} {
