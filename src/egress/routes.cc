@@ -132,7 +132,8 @@ void add_sandbox_routes(http::Router& router, Parent& parent) {
     CO_TRY(const json::object body, co_await read_object(exchange, kLongestQuestion));
     JsonReader reader(body);
     wire::Refusals grown{};
-    for (std::size_t i = 0; i < grown.size(); ++i) grown[i] = static_cast<std::uint64_t>(reader.number(wire::kRefusals[i], 0, INT64_MAX, 0));
+    for (std::size_t i = 0; i < grown.size(); ++i)
+      grown[i] = static_cast<std::uint64_t>(reader.number(wire::kRefusals[i], 0, INT64_MAX, 0));
     CO_TRY_VOID(reader.done());
     CO_TRY_VOID(parent.refused(id, grown));
     co_return co_await no_content(exchange);

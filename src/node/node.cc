@@ -166,7 +166,8 @@ class Node {
                              {"leftovers", recovered.leftovers.size()}});
     spawn(executor_, collect_garbage());
     spawn(executor_, watch_use(executor_, *sandboxes_, gateway_ ? config_.run_dir / "egress" / "egress.sock" : fs::path(), stopping_));
-    if (gateway_) spawn(executor_, report_refusals(executor_, *sandboxes_, warden_, disk_, config_.run_dir / "egress" / "egress.sock", stopping_));
+    if (gateway_)
+      spawn(executor_, report_refusals(executor_, *sandboxes_, warden_, disk_, config_.run_dir / "egress" / "egress.sock", stopping_));
     spawn(executor_, mounts->keep());
     // A folder that was named may be others' too, and what they need is not known here.
     if (folders_.bases == config_.data_dir / "bases")

@@ -25,10 +25,12 @@ TEST(Publisher, FindsADamagedLayerBeforeItIsCopied) {
   order.record.base_key = "key";
   order.vmm_build = std::string(64, 'b');
   order.disks = {disk};
-  const auto kept = w.vault->keep_disk(order);
-  ASSERT_TRUE(kept) << describe(kept.error());
-  const auto blob = w.dir.path() / "store" / "tenants" / "acme" / "blobs" / kept->layers.at(0).digest.substr(7) / "data";
-  ASSERT_TRUE(write_file_durable(blob, "wrong"));
+  {
+    const auto kept = w.vault->keep_disk(order);  // its lease ends before the store it is of
+    ASSERT_TRUE(kept) << describe(kept.error());
+    const auto blob = w.dir.path() / "store" / "tenants" / "acme" / "blobs" / kept->layers.at(0).digest.substr(7) / "data";
+    ASSERT_TRUE(write_file_durable(blob, "wrong"));
+  }
   w.sandboxes.reset();
   w.vault.reset();
   w.vault = testing::vault_in(w.dir.path());  // another process, which has not written the layer itself

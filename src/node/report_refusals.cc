@@ -52,8 +52,9 @@ wire::Refusals RefusalCounts::grown(const std::string& vm, const wire::Refusals&
   return more;
 }
 
-asio::awaitable<void> report_refusals(asio::any_io_executor executor, const Sandboxes& sandboxes, std::shared_ptr<wire::WardenClient> warden,
-                                      BlockingPool& disk, std::filesystem::path gateway, const bool& stopping) {
+asio::awaitable<void> report_refusals(asio::any_io_executor executor, const Sandboxes& sandboxes,
+                                      std::shared_ptr<wire::WardenClient> warden, BlockingPool& disk, std::filesystem::path gateway,
+                                      const bool& stopping) {
   http::Client client(executor, http::unix_connector(gateway.string()), report_options());
   RefusalCounts counts;
   for (bool first = true; !stopping; first = false) {
@@ -63,7 +64,8 @@ asio::awaitable<void> report_refusals(asio::any_io_executor executor, const Sand
       if (!sandbox->machine) continue;
       there.insert(sandbox->machine.id);
       // One that rests sends nothing.
-      if (first || sandbox->record.state == SandboxState::running) counted.push_back({sandbox->record.id, sandbox->machine.id, std::nullopt});
+      if (first || sandbox->record.state == SandboxState::running)
+        counted.push_back({sandbox->record.id, sandbox->machine.id, std::nullopt});
     }
     counts.keep_only([&](const std::string& vm) { return there.contains(vm); });
     auto read = [warden, counted]() -> Result<std::vector<Counted>> {

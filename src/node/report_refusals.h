@@ -31,7 +31,8 @@ class RefusalCounts {
 
 // Every five seconds, until `stopping` is true; for node's loop. `disk` runs what blocks: some hundred microseconds in the warden for each
 // running sandbox. A gateway that does not answer is told later. What a sandbox is refused in its last seconds is not told.
-asio::awaitable<void> report_refusals(asio::any_io_executor executor, const Sandboxes& sandboxes, std::shared_ptr<wire::WardenClient> warden,
-                                      BlockingPool& disk, std::filesystem::path gateway, const bool& stopping);
+asio::awaitable<void> report_refusals(asio::any_io_executor executor, const Sandboxes& sandboxes,
+                                      std::shared_ptr<wire::WardenClient> warden, BlockingPool& disk, std::filesystem::path gateway,
+                                      const bool& stopping);
 
 }  // namespace space::node

@@ -28,8 +28,9 @@ class Vm {
     Fd maps(::memfd_create("maps", MFD_CLOEXEC));
     EXPECT_TRUE(write_all(maps, text));
     ::lseek(maps.get(), 0, SEEK_SET);
-    memory = GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kVmBytes)
-                 .value();
+    memory =
+        GuestMemory::find(open_file("/proc/self/mem", O_RDWR).value(), open_file("/proc/self/pagemap", O_RDONLY).value(), maps, kVmBytes)
+            .value();
   }
   ~Vm() { ::munmap(address_, kVmBytes); }
   Vm(const Vm&) = delete;

@@ -22,7 +22,8 @@ struct QemuOptions {
 
 class QemuDriver : public Driver {
  public:
-  // Asks the warden what this host can do, and takes away the control sockets that no VM of it goes with. `warden` and `pool` are used as long as the driver or a VM of it lives.
+  // Asks the warden what this host can do, and takes away the control sockets that no VM of it goes with. `warden` and `pool` are used
+  // as long as the driver or a VM of it lives.
   static Task<std::unique_ptr<QemuDriver>> open(std::shared_ptr<wire::WardenClient> warden, BlockingPool& pool, QemuOptions options);
 
   std::string name() const override { return "qemu"; }

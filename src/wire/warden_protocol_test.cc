@@ -52,7 +52,7 @@ TEST(WardenProtocol, RefusesEverythingThatIsNotExact) {
     return !parse_warden_request(bytes_of(request));
   };
   EXPECT_FALSE(refused([](WardenRequest&) {}));
-  EXPECT_TRUE(refused([](WardenRequest& r) { r.version = 2; }));
+  EXPECT_TRUE(refused([](WardenRequest& r) { r.version = kWardenVersion + 1; }));
   EXPECT_TRUE(refused([](WardenRequest& r) { r.call = WardenCall{0}; }));
   EXPECT_TRUE(refused([](WardenRequest& r) { r.call = WardenCall{99}; }));
   EXPECT_TRUE(refused([](WardenRequest& r) { put_text(r.vm, "../../../../../etc/xx"); }));

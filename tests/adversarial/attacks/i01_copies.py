@@ -315,10 +315,10 @@ def what_stays_shared(t):
         for what, other in (("a new sandbox", fresh[0]), ("the bystander", world.bystander)):
             seen = other.run(f"grep -ls {marker} {written}", user="root", timeout=60).stdout
             t.attempt(f"{what} sees what was written", seen, seen)
-        checkpoint = box.change("checkpoint").get("checkpoint")
-        t.control("a checkpoint of it is made", checkpoint)
-        if checkpoint:
-            children = forks(box, 1, checkpoint=checkpoint)
+        taken = box.change("checkpoint")
+        t.control("a checkpoint of it is made", taken["state"] == "succeeded", taken.get("error"))
+        if taken["state"] == "succeeded":
+            children = forks(box, 1, checkpoint=taken["checkpoint"])
             t.control("its child has what was written", t.guest(children[0], f"grep -c {marker} /etc/tainted").stdout.strip() == b"1")
         # An agent that lies in the parent lies in the child: it is believed as little, and nobody else's answers are its.
         from f13_hostile_agent import GUEST, ask
@@ -335,7 +335,7 @@ def what_stays_shared(t):
             t.attempt("it opens what is another's", children[0].api.call("GET", path).status == 200)
         grand = children[0].change("checkpoint")
         t.note(f"a checkpoint of one whose agent lies: {grand['state']}")
-        if grand.get("checkpoint"):
+        if grand["state"] == "succeeded":
             operation = children[0].change("fork", {"checkpoint": grand["checkpoint"]})
             for id in operation.get("children", []):
                 children.append(Sandbox(box.api, id))
