@@ -21,6 +21,7 @@ std::string ruleset() {
     ip6 saddr {{ {guest6}, {guest_local} }} accept
     arp saddr ether {guest_mac} arp saddr ip {guest} accept
     ip6 saddr :: drop
+    ether type 0x8035 drop
     counter name "frames"
   }}
 }}
