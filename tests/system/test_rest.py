@@ -10,6 +10,7 @@ from space_server import ServerTest
 
 BUDGET_S = 300
 SLOW = True
+WAITS = True
 
 
 class Rest(ServerTest):
