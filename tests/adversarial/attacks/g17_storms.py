@@ -1,5 +1,6 @@
 """Taking all of the platform: storms of pauses, checkpoints, creates and forks, watches, connections that are cut. The bars are world.Meter's."""
 
+import os
 import threading
 import time
 
@@ -9,7 +10,11 @@ from world import Meter
 
 
 def together(count, work):
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    """By threads that yield: an attacker's client has a machine of its own, and what it takes of this one is no harm that SPACE lets happen."""
+    def yielding(i):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        work(i)
+    threads = [threading.Thread(target=yielding, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
