@@ -1,6 +1,6 @@
 // The nft rules of a sandbox's namespace: the same text for every sandbox. docs/warden.md explains each rule. What refuses counts, under
 // the names of wire::kRefusals; what lets pass does not, and nor does what a guest's own kernel sends unasked (broadcasts, the search for
-// an address).
+// an address), or QEMU after a load (RARP).
 #pragma once
 
 #include <cstdint>
