@@ -1,5 +1,5 @@
 // What the rules of a sandbox's namespace refuse before the gateway sees it (src/net/ruleset.cc), counted in packets since the namespace
-// was made. The warden reads the counts, node passes on how they grew, the gateway writes it into the audit log (docs/network.md).
+// was made. The warden reads the counts, node passes on how they grew, the gateway writes it into the audit log (docs/egress.md).
 #pragma once
 
 #include <array>
