@@ -6,8 +6,9 @@ import unittest
 import images
 from test_templates import TemplateTest
 
-BUDGET_S = 240
+BUDGET_S = 360
 SLOW = True
+BESIDE = True
 
 
 class Images(TemplateTest):

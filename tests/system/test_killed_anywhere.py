@@ -25,8 +25,9 @@ from api_client import ApiError, Sandbox
 from file_events import FileEvents, of_data
 from space_server import ServerTest
 
-BUDGET_S = 240
+BUDGET_S = 360
 SLOW = True
+BESIDE = True
 KILLS = os.environ.get("SPACE_TEST_KILLS", "24")
 DAY = int(os.environ.get("SPACE_TEST_SEED", time.time() // 86400))
 WORKER = "egress worker"

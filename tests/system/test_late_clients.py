@@ -7,7 +7,7 @@ from space_server import ServerTest
 
 BUDGET_S = 220
 SLOW = True
-WAITS = True
+BESIDE = True
 
 
 class LateClients(ServerTest):

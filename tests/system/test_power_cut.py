@@ -21,8 +21,9 @@ from api_client import Sandbox
 from file_events import FileEvents, of_data
 from space_server import BINARY, SpaceServer
 
-BUDGET_S = 240
+BUDGET_S = 360
 SLOW = True
+BESIDE = True
 CUTS = os.environ.get("SPACE_TEST_CUTS")
 SEED = os.environ.get("SPACE_TEST_SEED", "space")
 NAMES = ("first.test", "second.test")  # the order decides about the addresses that stand for them

@@ -10,7 +10,7 @@ from space_server import ServerTest
 
 BUDGET_S = 300
 SLOW = True
-WAITS = True
+BESIDE = True
 
 
 class Rest(ServerTest):

@@ -10,7 +10,7 @@ from test_volumes import has_fuse
 
 BUDGET_S = 210
 SLOW = True
-WAITS = True
+BESIDE = True
 
 CREATE = {
     "template": "base:latest", "cpus": 2, "memory_mib": 384, "disk_mib": 5120, "env": {"COLOUR": "blue", "EMPTY": "", "LONG": "x y'\"$ü" * 50},

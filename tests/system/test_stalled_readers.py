@@ -11,7 +11,7 @@ from space_server import SandboxTest
 
 BUDGET_S = 180
 SLOW = True
-WAITS = True
+BESIDE = True
 PATIENCE_S = 30  # after which a reader that alone holds a command up loses its hold; 10 s while another waits
 
 
