@@ -192,6 +192,7 @@ def main():
         takes = {id for one in attacks for id in one.ids}.__contains__  # what the run leaves out on purpose is not missing
     else:
         takes = wanted(options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the worlds are closed, in the lanes too
     trials, facts, seconds = run(attacks, options)
     rows = report.rows_of(trials, catalogue, lambda id: takes(id) and wanted(options)(id))
     return finish(options, rows, report.summary_of(rows, seconds, facts))
